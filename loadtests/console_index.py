@@ -11,7 +11,7 @@ from loadtests.lake import filled_spool, log_shipper_of, rows_of
 from loadtests.machine import cpu_seconds
 from understudy.adapters.postgres.prediction_log.entity_index import drop_entity_index, make_entity_index
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
-from understudy.serving.prediction_log.shared_spool import SharedSpool
+from understudy.shipping.shared_spool import SharedSpool
 
 PAIRS, ROWS = 5, 200_000
 LEAST_RATIO = 0.85

@@ -38,8 +38,8 @@ from understudy.core.prediction_log.row import PredictionRow
 from understudy.errors import RegistryUnavailable
 from understudy.ports.experiments.experiment_log import EntityQuery
 from understudy.ports.prediction_log.prediction_log import SpoolShelf
-from understudy.serving.prediction_log.log_shipper import LogShipper
-from understudy.serving.prediction_log.shared_spool import SharedSpool
+from understudy.shipping.log_shipper import LogShipper
+from understudy.shipping.shared_spool import SharedSpool
 
 ENTITIES = 200_000
 FILE_BYTES = 16 * 1_048_576

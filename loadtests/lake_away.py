@@ -26,7 +26,7 @@ from worlds.lake import A_VERSION, Lake, log_shipper
 from understudy.adapters.disk.spool import Spool
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.migrations import upgrade
-from understudy.serving.prediction_log.shared_spool import SharedSpool
+from understudy.shipping.shared_spool import SharedSpool
 
 FILE_BYTES = 16 * 1_048_576
 SEGMENT_BYTES = 1 << 20

@@ -19,7 +19,7 @@ from loadtests.machine import what_is_missing
 from loadtests.rounds import Contender, take_turns
 from loadtests.scene import Proxy, Scene, a_scene
 from loadtests.section import Effort
-from understudy.serving.prediction_log.lake_shipper import LOOK_SECONDS
+from understudy.shipping.lake_shipper import LOOK_SECONDS
 
 MODES = ("postgres", "postgres+lake", "lake")
 SHIPPED_SECONDS = 120

@@ -35,9 +35,9 @@ from understudy.adapters.lake.parquet_rows import ParquetRows
 from understudy.adapters.migrations import upgrade
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.errors import UnderstudyError
-from understudy.serving.prediction_log.lake_shipper import LakeShipper
-from understudy.serving.prediction_log.log_shipper import LogShipper
-from understudy.serving.prediction_log.shared_spool import SharedSpool
+from understudy.shipping.lake_shipper import LakeShipper
+from understudy.shipping.log_shipper import LogShipper
+from understudy.shipping.shared_spool import SharedSpool
 
 BLOCK = 1_000
 HOUR_SECONDS = 3_600.0

@@ -36,8 +36,8 @@ from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow
 from understudy.core.prediction_log.row_encoding import encode_line
-from understudy.serving.prediction_log.log_shipper import LogShipper
 from understudy.settings import Settings
+from understudy.shipping.log_shipper import LogShipper
 
 ROWS, QUICK_ROWS = 40_000, 16_000
 TICKS = 25

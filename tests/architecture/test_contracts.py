@@ -33,6 +33,8 @@ BREACHES = {
     "Imports only go down": [
         ("core.routing.route", "ports.monitoring.lease"),
         ("serving.upstream.batching", "adapters.disk.spool"),
+        ("shipping.log_shipper", "serving.turn"),
+        ("background.tasks", "serving.turn"),
         ("client.calls", "core.routing.route"),
     ],
     "core is pure": [("core.routing.route", "time"), ("core.drift.detector", "pandas"), ("errors", "os")],

@@ -55,7 +55,7 @@ BOUNDED_BY_CALLER = {
 KEEPING = {"cache", "functools.cache", "lru_cache"}
 STORES = {"deque": "maxlen", "asyncio.Queue": "maxsize", "queue.Queue": "maxsize", "lru_cache": "maxsize"}
 BOUNDED_OTHERWISE = {
-    "serving/prediction_log/kept_batches.py": "max_bytes of the spool in all: what is beyond is not kept",
+    "shipping/kept_batches.py": "max_bytes of the spool in all: what is beyond is not kept",
     "serving/upstream/batching.py": "rows of calls wait in it, at most queue_rows (BatchingCaller)",
     "serving/upstream/load_shedding.py": "rows of calls that found the queue full: as many as come in wait_seconds",
     "serving/upstream/row_deadlines.py": "rows under way, and as many that are over (SWEEP_ROWS)",

@@ -10,7 +10,7 @@ from worlds.lake import A_VERSION, Calls, Fault, Lake, some_rows
 from worlds.lake_reports import readers_of
 
 from understudy.ports.experiments.experiment_log import ShadowQuery
-from understudy.serving.prediction_log.shared_spool import SharedSpool
+from understudy.shipping.shared_spool import SharedSpool
 
 pytestmark = pytest.mark.slow
 

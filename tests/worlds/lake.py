@@ -29,9 +29,9 @@ from understudy.adapters.postgres.prediction_log.predictions import PostgresPred
 from understudy.core.prediction_log.row import PredictionRow
 from understudy.monitoring.lake_job import LakeJob
 from understudy.monitoring.lake_upkeep import LakeUpkeep
-from understudy.serving.prediction_log.lake_shipper import LakeShipper
-from understudy.serving.prediction_log.log_shipper import LogShipper
-from understudy.serving.prediction_log.shared_spool import SharedSpool
+from understudy.shipping.lake_shipper import LakeShipper
+from understudy.shipping.log_shipper import LogShipper
+from understudy.shipping.shared_spool import SharedSpool
 
 SECONDS = 10.0
 A_VERSION = (

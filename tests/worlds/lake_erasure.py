@@ -13,7 +13,7 @@ from understudy.adapters.postgres.prediction_log.entity_erasure import open_eras
 from understudy.adapters.postgres.prediction_log.lake_erasure import PostgresLakeErasureLedger
 from understudy.retention.entity_eraser import EntityEraser, Result
 from understudy.retention.lake_eraser import LakeEraser
-from understudy.serving.prediction_log.shared_spool import SharedSpool
+from understudy.shipping.shared_spool import SharedSpool
 from worlds.lake import Calls, Dying, Lake, some_rows
 
 ENTITY = "customer-42-of-the-person"

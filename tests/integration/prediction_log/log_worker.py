@@ -15,7 +15,7 @@ from traffic.spooled_rows import a_row, new_windows, no_threshold
 
 from understudy.adapters.disk.spool import Spool
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
-from understudy.serving.prediction_log.log_shipper import LogShipper
+from understudy.shipping.log_shipper import LogShipper
 
 
 class Silent:

@@ -17,7 +17,7 @@ from understudy.adapters.lake.iceberg_table import SCHEMA
 from understudy.core.prediction_log.archive_plan import ROWS_ROOT
 from understudy.core.prediction_log.lake import LAKE_COLUMNS, LAYOUT
 from understudy.errors import LakeUnavailable
-from understudy.serving.prediction_log.shared_spool import SharedSpool
+from understudy.shipping.shared_spool import SharedSpool
 
 pytestmark = pytest.mark.deep
 

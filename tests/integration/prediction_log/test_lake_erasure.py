@@ -10,7 +10,7 @@ from worlds.lake import A_VERSION, Calls, Fault, Lake, columns_in, files_of, som
 from worlds.lake_erasure import ENTITY, an_eraser, bytes_with, forget, names_of, ship
 
 from understudy.adapters.lake.iceberg_table import SCHEMA
-from understudy.serving.prediction_log.shared_spool import SharedSpool
+from understudy.shipping.shared_spool import SharedSpool
 
 pytestmark = pytest.mark.deep
 

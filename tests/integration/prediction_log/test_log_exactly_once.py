@@ -21,7 +21,7 @@ from understudy.adapters.disk.spool import Spool
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.migrations import upgrade
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
-from understudy.serving.prediction_log.log_shipper import LogShipper
+from understudy.shipping.log_shipper import LogShipper
 
 TESTS = Path(__file__).parents[2]
 WORKERS = 2

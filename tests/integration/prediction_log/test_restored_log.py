@@ -16,7 +16,7 @@ from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.core.windows.window import Window
 from understudy.ports.prediction_log.prediction_log import SpooledBatch, WriteOutcome, WriteResult
-from understudy.serving.prediction_log.log_shipper import LogShipper
+from understudy.shipping.log_shipper import LogShipper
 
 SECONDS = 60.0
 

@@ -19,7 +19,7 @@ from understudy.adapters.disk.spool import Spool
 from understudy.adapters.memory.prediction_log import MemoryPredictionStore
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.core.prediction_log.spool_format import encode_row
-from understudy.serving.prediction_log.log_shipper import LogShipper
+from understudy.shipping.log_shipper import LogShipper
 
 SECONDS = 10.0
 ROW_BYTES = len(encode_row(a_row(1_000)))

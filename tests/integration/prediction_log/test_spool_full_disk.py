@@ -12,7 +12,7 @@ from rigs.faults.small_disk import small_disk
 from understudy.adapters.disk.spool import Spool
 from understudy.adapters.memory.prediction_log import MemoryPredictionStore
 from understudy.adapters.memory.telemetry import MemoryTelemetry
-from understudy.serving.prediction_log.log_shipper import LogShipper
+from understudy.shipping.log_shipper import LogShipper
 
 VOLUME = "512k"
 SEGMENT_BYTES = 8 * 1_048_576

@@ -14,7 +14,7 @@ from understudy.adapters.memory.prediction_log import MemoryPredictionStore
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.ports.prediction_log.prediction_log import PredictionStore
-from understudy.serving.prediction_log.log_shipper import LogShipper
+from understudy.shipping.log_shipper import LogShipper
 
 DAYS_100 = 100 * 86_400
 YEARS_70 = 70 * 365 * 86_400

@@ -20,7 +20,7 @@ from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.core.windows.window import Window
 from understudy.ports.prediction_log.prediction_log import SpooledBatch, WriteOutcome, WriteResult
-from understudy.serving.prediction_log.log_shipper import LogShipper
+from understudy.shipping.log_shipper import LogShipper
 
 HISTORIES = 12
 POWER_CUTS = 4

@@ -14,7 +14,7 @@ from worlds.lake_erasure import ENTITY, Beside, bytes_with, forget, names_of, sh
 
 from understudy.adapters.postgres.monitoring.lease import PostgresLease
 from understudy.errors import UnderstudyError
-from understudy.serving.prediction_log.shared_spool import SharedSpool
+from understudy.shipping.shared_spool import SharedSpool
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 OTHER = "customer-7-of-another-person"

@@ -12,7 +12,7 @@ from traffic.spooled_rows import a_row
 from worlds.lake import A_VERSION, Lake, log_shipper
 
 from understudy.adapters.disk.spool import Spool
-from understudy.serving.prediction_log.shared_spool import SharedSpool
+from understudy.shipping.shared_spool import SharedSpool
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 LIMIT_BYTES = 400_000

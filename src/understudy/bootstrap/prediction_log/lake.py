@@ -23,9 +23,9 @@ from understudy.monitoring.lake_upkeep import LakeUpkeep
 from understudy.ports.prediction_log.archive_store import ArchiveStore
 from understudy.ports.prediction_log.lake import WaitingFiles
 from understudy.ports.prediction_log.prediction_log import SpoolShelf
-from understudy.serving.prediction_log.lake_shipper import LakeShipper
-from understudy.serving.prediction_log.shared_spool import SharedSpool
 from understudy.settings import Settings
+from understudy.shipping.lake_shipper import LakeShipper
+from understudy.shipping.shared_spool import SharedSpool
 
 
 def open_lake_shipper(

@@ -18,10 +18,10 @@ from understudy.errors import LakeUnavailable
 from understudy.serving.call import refuse_unlogged
 from understudy.serving.prediction_log.durable_commit import DurableCommit
 from understudy.serving.prediction_log.group_commit import GroupCommit
-from understudy.serving.prediction_log.lake_shipper import LakeShipper
-from understudy.serving.prediction_log.log_shipper import LogShipper
 from understudy.serving.routing.policy_feed import PolicyFeed
 from understudy.settings import Settings
+from understudy.shipping.lake_shipper import LakeShipper
+from understudy.shipping.log_shipper import LogShipper
 
 _WINDOWS_ALONE_ROWS = 10_000
 """Of a batch of which Postgres gets the windows, which cost as much for few rows as for many."""

@@ -1,1 +1,1 @@
-"""Rows of the prediction log: group commit to the spool, and the shipper to Postgres."""
+"""Rows of the prediction log: group commit to the spool."""

@@ -1,6 +1,5 @@
 """One rollout that fails keeps no other from its look; a lost leadership ends all of them."""
 
-
 import pytest
 
 from understudy.errors import LeadershipLost

@@ -7,8 +7,8 @@ from traffic.spooled_rows import a_prediction_id, a_row, ids_in
 
 from understudy.adapters.disk.spool import Spool
 from understudy.ports.prediction_log.prediction_log import SpooledBatch
-from understudy.serving.prediction_log.kept_batches import KeptBatches
-from understudy.serving.prediction_log.shared_spool import SharedSpool
+from understudy.shipping.kept_batches import KeptBatches
+from understudy.shipping.shared_spool import SharedSpool
 
 BYTES = 1 << 20
 

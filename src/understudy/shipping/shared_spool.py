@@ -6,7 +6,7 @@ from contextlib import closing
 
 from understudy.core.prediction_log.lake import Place
 from understudy.ports.prediction_log.prediction_log import SpooledBatch, SpoolReader, SpoolShelf
-from understudy.serving.prediction_log.kept_batches import KeptBatches
+from understudy.shipping.kept_batches import KeptBatches
 
 
 class SharedSpool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from traffic.spooled_rows import a_prediction_id, a_row
-from unit.serving.prediction_log.test_log_shipper import Recorded
+from unit.shipping.test_log_shipper import Recorded
 
 from understudy.adapters.memory.archive import MemoryArchive
 from understudy.adapters.memory.lake import MemoryLakeFiles, MemoryLakeLedger
@@ -18,8 +18,8 @@ from understudy.core.prediction_log.lake import NamedFile, Stretch
 from understudy.errors import ArchiveUnavailable, RegistryUnavailable
 from understudy.ports.prediction_log.lake import LakeFiles, VersionName
 from understudy.ports.prediction_log.prediction_log import SpooledBatch
-from understudy.serving.prediction_log.lake_shipper import LakeShipper
-from understudy.serving.prediction_log.shared_spool import SharedSpool
+from understudy.shipping.lake_shipper import LakeShipper
+from understudy.shipping.shared_spool import SharedSpool
 
 
 class Away(MemoryArchive):

@@ -12,7 +12,7 @@ from understudy.adapters.memory.prediction_log import MemoryPredictionStore, Mem
 from understudy.core.windows.window import Window
 from understudy.errors import MigrationNeeded, RegistryUnavailable
 from understudy.ports.prediction_log.prediction_log import SpooledBatch, WriteResult
-from understudy.serving.prediction_log.log_shipper import LogShipper, halve
+from understudy.shipping.log_shipper import LogShipper, halve
 
 POISON = b"poison"
 

@@ -4,7 +4,7 @@ import pytest
 from traffic.spooled_rows import a_row
 
 from understudy.adapters.memory.prediction_log import MemorySpool
-from understudy.serving.prediction_log.shared_spool import SharedSpool
+from understudy.shipping.shared_spool import SharedSpool
 
 
 @pytest.fixture
