@@ -39,7 +39,10 @@ BREACHES = {
     ],
     "core is pure": [("core.routing.route", "time"), ("core.drift.detector", "pandas"), ("errors", "os")],
     "Inside core": [("core.schema.schema", "core.routing.route"), ("core.canary.analysis", "core.experiments.ab")],
-    "Inside the proxy": [("entrypoints.proxy.messages.headers", "entrypoints.proxy.api.app")],
+    "Inside the proxy": [
+        ("entrypoints.proxy.messages.headers", "entrypoints.proxy.api.app"),
+        ("entrypoints.proxy.overload.overload", "entrypoints.proxy.server.connection"),
+    ],
     "Inside Postgres' adapters": [
         ("adapters.postgres.connections.connection", "adapters.postgres.registry.policy"),
         ("adapters.postgres.monitoring.lease", "adapters.postgres.rollout.rollouts"),

@@ -10,12 +10,12 @@ from typing import Any
 from hpack import Decoder, Encoder
 from loopback.http2_server import ACK, END_HEADERS, END_STREAM, PREFACE, SETTINGS, WINDOW_UPDATE, Frame, frame, number
 
+from understudy.entrypoints.proxy.overload.body_budget import BodyBudget
 from understudy.entrypoints.proxy.rpc.http2.calls import Serving
 from understudy.entrypoints.proxy.rpc.http2.listener import Arrival, ConnectionBounds, Listener
 from understudy.entrypoints.proxy.rpc.http2.stream import CallStream
 from understudy.entrypoints.proxy.rpc.listening_socket import bound_socket
 from understudy.entrypoints.proxy.rpc.unread_answers import UnreadAnswers, UnreadLimits
-from understudy.entrypoints.proxy.server.body_budget import BodyBudget
 from understudy.errors import UnderstudyError
 
 ECHO, WAIT, DEFECT = "/test.Echo/Echo", "/test.Echo/Wait", "/test.Echo/Defect"

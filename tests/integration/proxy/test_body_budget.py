@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from understudy.entrypoints.proxy.server.body_budget import LATE_SECONDS
+from understudy.entrypoints.proxy.overload.body_budget import LATE_SECONDS
 
 STATM = Path("/proc/self/statm")
 MEMORY_BYTES = 80_000_000
@@ -26,8 +26,8 @@ from understudy.entrypoints.proxy.api.predict_route import read_body, send_reply
 from understudy.entrypoints.proxy.messages.problems import problem_body, problem_headers, status_of
 from understudy.entrypoints.proxy.messages.reply import Reply
 from understudy.entrypoints.proxy.processes.uvicorn_process import tune_runtime, uvicorn_options
-from understudy.entrypoints.proxy.server.body_budget import BODY_BUDGET
-from understudy.entrypoints.proxy.server.overload import OVERLOAD
+from understudy.entrypoints.proxy.overload.body_budget import BODY_BUDGET
+from understudy.entrypoints.proxy.overload.overload import OVERLOAD
 from understudy.errors import UnderstudyError
 from understudy.settings import Settings
 

@@ -16,8 +16,8 @@ from worlds.http2_port import head, message_of, raw_caller
 from understudy.adapters._proto import understudy_health_pb2 as health
 from understudy.adapters._proto import understudy_oip_pb2 as pb
 from understudy.entrypoints.proxy.dialects.protobuf import INLINE_MESSAGE_BYTES
+from understudy.entrypoints.proxy.overload.overload import OVERLOAD
 from understudy.entrypoints.proxy.server.graceful_shutdown import BESIDE
-from understudy.entrypoints.proxy.server.overload import OVERLOAD
 
 __all__ = ["start", "up"]
 OIP = "/inference.GRPCInferenceService/"

@@ -27,10 +27,10 @@ from loadtests.least_http2 import (
 from understudy.adapters._proto import understudy_health_pb2 as health
 from understudy.adapters._proto import understudy_oip_pb2 as pb
 from understudy.entrypoints.proxy.api import grpc_port
+from understudy.entrypoints.proxy.overload.overload import OVERLOAD
 from understudy.entrypoints.proxy.rpc import unread_answers
 from understudy.entrypoints.proxy.rpc.http2.listener import ConnectionBounds
 from understudy.entrypoints.proxy.rpc.port import MAX_CALLS
-from understudy.entrypoints.proxy.server.overload import OVERLOAD
 
 __all__ = ["start", "up"]
 LIVE = "/inference.GRPCInferenceService/ServerLive"

@@ -16,7 +16,7 @@ from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.telemetry.process_usage import resident_bytes
 from understudy.entrypoints.proxy.api.limits import overload_manager
 from understudy.entrypoints.proxy.processes.uvicorn_process import tune_runtime, uvicorn_options
-from understudy.entrypoints.proxy.server.overload import OVERLOAD
+from understudy.entrypoints.proxy.overload.overload import OVERLOAD
 from understudy.settings import Settings
 
 kept = []

@@ -55,8 +55,8 @@ from understudy.entrypoints.console.pages.version_acts import ask_about_version,
 from understudy.entrypoints.console.streams.hearing import hearing
 from understudy.entrypoints.console.streams.watches import WATCHES, Watches
 from understudy.entrypoints.console.views.links import OF_VERSIONS
+from understudy.entrypoints.proxy.overload.overload import OVERLOAD
 from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM, LOCAL_NAMES, HeadRules
-from understudy.entrypoints.proxy.server.overload import OVERLOAD
 from understudy.errors import InternalFault, MethodNotAllowed, UnderstudyError, UnknownRoute
 from understudy.settings import Settings, parse_host_names
 

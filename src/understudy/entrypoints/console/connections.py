@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from understudy.core.routing.policy import ModelVersion
+from understudy.entrypoints.proxy.overload.descriptors import ConnectionLimits
+from understudy.entrypoints.proxy.overload.overload import OverloadManager
+from understudy.entrypoints.proxy.overload.pressure import Pressure
+from understudy.entrypoints.proxy.overload.quota import Waiting
 from understudy.entrypoints.proxy.server.admission import LATE_SECONDS, Admission
-from understudy.entrypoints.proxy.server.descriptors import ConnectionLimits
-from understudy.entrypoints.proxy.server.overload import OverloadManager
-from understudy.entrypoints.proxy.server.pressure import Pressure
-from understudy.entrypoints.proxy.server.quota import Waiting
 from understudy.settings import Settings
 
 MAX_CONNECTIONS = 400

@@ -47,11 +47,11 @@ from understudy.entrypoints.proxy.dialects.open_inference import OpenInference
 from understudy.entrypoints.proxy.dialects.whole_calls import WholeCalls
 from understudy.entrypoints.proxy.messages.problems import STATUS
 from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
+from understudy.entrypoints.proxy.overload.body_budget import BODY_BUDGET, BodyBudget
+from understudy.entrypoints.proxy.overload.overload import OVERLOAD, OverloadManager
 from understudy.entrypoints.proxy.predict.fast_path import DIALECT_VERBS, FAST_PATH, FastPath
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
-from understudy.entrypoints.proxy.server.body_budget import BODY_BUDGET, BodyBudget
 from understudy.entrypoints.proxy.server.graceful_shutdown import BESIDE
-from understudy.entrypoints.proxy.server.overload import OVERLOAD, OverloadManager
 from understudy.errors import (
     EntityIdInvalid,
     InternalFault,

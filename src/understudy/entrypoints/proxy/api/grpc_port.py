@@ -7,6 +7,8 @@ from typing import Protocol
 
 from understudy.bootstrap.proxy import Parts
 from understudy.entrypoints.proxy.dialects.offered import Offered
+from understudy.entrypoints.proxy.overload.body_budget import BodyBudget
+from understudy.entrypoints.proxy.overload.overload import OverloadManager
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
 from understudy.entrypoints.proxy.rpc.port import (
     MAX_CALLS,
@@ -19,8 +21,6 @@ from understudy.entrypoints.proxy.rpc.port import (
 )
 from understudy.entrypoints.proxy.rpc.unary import Limits, UnaryCalls
 from understudy.entrypoints.proxy.rpc.unread_answers import UnreadAnswers, UnreadLimits
-from understudy.entrypoints.proxy.server.body_budget import BodyBudget
-from understudy.entrypoints.proxy.server.overload import OverloadManager
 from understudy.settings import Settings
 
 

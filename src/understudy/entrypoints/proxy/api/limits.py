@@ -3,11 +3,11 @@
 import asyncio
 
 from understudy.adapters.telemetry.process_usage import memory_limit_bytes, resident_bytes
-from understudy.entrypoints.proxy.server.body_budget import BodyBudget
-from understudy.entrypoints.proxy.server.descriptors import connection_limits, descriptor_limit
-from understudy.entrypoints.proxy.server.heap import HeapShrinker
-from understudy.entrypoints.proxy.server.overload import OverloadManager
-from understudy.entrypoints.proxy.server.pressure import Pressure
+from understudy.entrypoints.proxy.overload.body_budget import BodyBudget
+from understudy.entrypoints.proxy.overload.descriptors import connection_limits, descriptor_limit
+from understudy.entrypoints.proxy.overload.heap import HeapShrinker
+from understudy.entrypoints.proxy.overload.overload import OverloadManager
+from understudy.entrypoints.proxy.overload.pressure import Pressure
 from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.settings import Settings
 

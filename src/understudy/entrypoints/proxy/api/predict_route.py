@@ -14,9 +14,9 @@ from urllib.parse import quote, unquote
 
 from understudy.entrypoints.proxy.messages.headers import content_length
 from understudy.entrypoints.proxy.messages.reply import HttpCall, Reply
+from understudy.entrypoints.proxy.overload.body_budget import BODY_BUDGET, SMALL_BYTES, HeldBody, no_room
+from understudy.entrypoints.proxy.overload.overload import counted_address
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
-from understudy.entrypoints.proxy.server.body_budget import BODY_BUDGET, SMALL_BYTES, HeldBody, no_room
-from understudy.entrypoints.proxy.server.overload import counted_address
 from understudy.entrypoints.proxy.server.response_writer import WRITE_WHOLE, WriteWhole
 from understudy.errors import BodyTooLarge, MalformedBody, Overloaded, RequestTimedOut, UnderstudyError
 from understudy.settings import Settings

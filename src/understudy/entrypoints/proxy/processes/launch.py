@@ -6,7 +6,7 @@ import tempfile
 from importlib import import_module
 
 from understudy.entrypoints.logs import log_as_json
-from understudy.entrypoints.proxy.server.descriptors import raise_descriptor_limit
+from understudy.entrypoints.proxy.overload.descriptors import raise_descriptor_limit
 from understudy.settings import Settings
 
 

@@ -13,6 +13,7 @@ from understudy.adapters._proto.methods import (
     TFSERVING_PREDICTION_SERVICE,
 )
 from understudy.entrypoints.proxy.dialects.offered import Offered
+from understudy.entrypoints.proxy.overload.body_budget import BodyBudget
 from understudy.entrypoints.proxy.rpc.health import HealthService
 from understudy.entrypoints.proxy.rpc.http2.calls import Serving
 from understudy.entrypoints.proxy.rpc.http2.listener import ConnectionBounds, Listener
@@ -23,7 +24,6 @@ from understudy.entrypoints.proxy.rpc.prediction import PredictionServices
 from understudy.entrypoints.proxy.rpc.standing import Standing
 from understudy.entrypoints.proxy.rpc.unary import Handle, UnaryCalls, not_offered
 from understudy.entrypoints.proxy.rpc.unread_answers import UnreadAnswers
-from understudy.entrypoints.proxy.server.body_budget import BodyBudget
 
 MAX_CONNECTIONS = 1_024
 MAX_CALLS = 1_024

@@ -16,6 +16,8 @@ from understudy.entrypoints.proxy.dialects.protobuf import INLINE_MESSAGE_BYTES,
 from understudy.entrypoints.proxy.messages.answers import identify
 from understudy.entrypoints.proxy.messages.headers import headers_of_lines, read_headers
 from understudy.entrypoints.proxy.messages.reply import Header, HttpCall
+from understudy.entrypoints.proxy.overload.body_budget import SMALL_BYTES, HeldBody
+from understudy.entrypoints.proxy.overload.overload import OverloadManager
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
 from understudy.entrypoints.proxy.rpc.http2.answer_blocks import CODINGS
 from understudy.entrypoints.proxy.rpc.http2.message import Message as ReadMessage
@@ -24,8 +26,6 @@ from understudy.entrypoints.proxy.rpc.http2.stream import CallStream
 from understudy.entrypoints.proxy.rpc.incoming import headers_of, timeout_header
 from understudy.entrypoints.proxy.rpc.statuses import Metadata, code_of, status_parts
 from understudy.entrypoints.proxy.rpc.waiting_calls import WaitingCalls
-from understudy.entrypoints.proxy.server.body_budget import SMALL_BYTES, HeldBody
-from understudy.entrypoints.proxy.server.overload import OverloadManager
 from understudy.errors import BodyTooLarge, InternalFault, NotOffered, Overloaded, UnderstudyError
 from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.ports.telemetry.tracing import Span, Tracer, within

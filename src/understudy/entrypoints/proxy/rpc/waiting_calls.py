@@ -1,8 +1,8 @@
 """Calls that wait for their messages: so many at a time, and none of them keeps another caller from being answered."""
 
+from understudy.entrypoints.proxy.overload.body_budget import no_room
 from understudy.entrypoints.proxy.rpc.http2.message import Message
 from understudy.entrypoints.proxy.rpc.http2.stream import CallStream
-from understudy.entrypoints.proxy.server.body_budget import no_room
 
 
 class WaitingCalls:

@@ -7,10 +7,10 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
+from understudy.entrypoints.proxy.overload.overload import OVERLOAD, OverloadManager, counted_address
+from understudy.entrypoints.proxy.overload.quota import Waiting
 from understudy.entrypoints.proxy.server.backpressure import has_unread_bytes
 from understudy.entrypoints.proxy.server.connection import Connection
-from understudy.entrypoints.proxy.server.overload import OVERLOAD, OverloadManager, counted_address
-from understudy.entrypoints.proxy.server.quota import Waiting
 from understudy.entrypoints.proxy.server.refusal import LINGER_SECONDS, Refusal
 from understudy.entrypoints.proxy.server.request_state import State
 

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
 
 import orjson
 
 from understudy import __version__
 from understudy.entrypoints.proxy.messages.problems import problem_body, problem_lines, status_of
+from understudy.entrypoints.proxy.overload.lingering import Lingering
 from understudy.entrypoints.proxy.server.response_writer import Header, last_answer
 from understudy.errors import Overloaded
 
@@ -27,38 +27,6 @@ DETAILS = {
     "lag": "the process's event loop lags and takes no new connection",
 }
 """What a refused caller is told, by trigger."""
-
-
-class Refused(Protocol):
-    """A refused connection."""
-
-    def end(self) -> None:
-        """Close it, and take it out of what lingers."""
-
-
-class Lingering:
-    """The refused connections that are open.
-
-    Args:
-        limit: How many there may be; a further one ends the oldest.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._refused: dict[Refused, None] = {}
-
-    def add(self, refused: Refused) -> None:
-        """Add one, and end the oldest if there are too many."""
-        self._refused[refused] = None
-        if len(self._refused) > self._limit:
-            next(iter(self._refused)).end()
-
-    def discard(self, refused: Refused) -> None:
-        """Take one out, if it is there."""
-        self._refused.pop(refused, None)
-
-    def __len__(self) -> int:
-        return len(self._refused)
 
 
 class Refusal(asyncio.Protocol):

@@ -3,9 +3,9 @@
 import pytest
 from structlog.testing import capture_logs
 
-from understudy.entrypoints.proxy.server.body_budget import BODY_BUDGET, HeldBody
-from understudy.entrypoints.proxy.server.descriptors import connection_limits, descriptor_limit
-from understudy.entrypoints.proxy.server.overload import OVERLOAD
+from understudy.entrypoints.proxy.overload.body_budget import BODY_BUDGET, HeldBody
+from understudy.entrypoints.proxy.overload.descriptors import connection_limits, descriptor_limit
+from understudy.entrypoints.proxy.overload.overload import OVERLOAD
 from understudy.errors import Overloaded
 
 

@@ -20,7 +20,7 @@ from understudy.entrypoints.proxy.api.predict_route import (
     read_body,
 )
 from understudy.entrypoints.proxy.api.request_id import RequestIdMiddleware
-from understudy.entrypoints.proxy.server.body_budget import BODY_BUDGET, BodyBudget
+from understudy.entrypoints.proxy.overload.body_budget import BODY_BUDGET, BodyBudget
 from understudy.errors import BodyTooLarge, MalformedBody, Overloaded
 from understudy.settings import Settings
 

@@ -15,10 +15,10 @@ from uvicorn.server import ServerState
 from virtual_time import in_virtual_time
 
 from understudy.adapters.memory.telemetry import MemoryTelemetry
+from understudy.entrypoints.proxy.overload.descriptors import ConnectionLimits
+from understudy.entrypoints.proxy.overload.overload import CALM_SECONDS, OVERLOAD, OverloadManager, counted_address
+from understudy.entrypoints.proxy.overload.pressure import LAG_TICKS, Pressure
 from understudy.entrypoints.proxy.server.admission import LATE_SECONDS, TLS, Admission
-from understudy.entrypoints.proxy.server.descriptors import ConnectionLimits
-from understudy.entrypoints.proxy.server.overload import CALM_SECONDS, OVERLOAD, OverloadManager, counted_address
-from understudy.entrypoints.proxy.server.pressure import LAG_TICKS, Pressure
 from understudy.entrypoints.proxy.server.refusal import LINGER_SECONDS, MAX_READ
 
 KEEP_ALIVE_SECONDS = 1_000

@@ -20,12 +20,12 @@ from understudy.adapters.http2.frames import (
     window_frame,
 )
 from understudy.adapters.http2.header_blocks import SMALL_BYTES, BlockReader, Fields, HeaderBlocks
+from understudy.entrypoints.proxy.overload.body_budget import BodyBudget, HeldBody, no_room
 from understudy.entrypoints.proxy.rpc.http2.answers import Answers
 from understudy.entrypoints.proxy.rpc.http2.message import IncomingMessage
 from understudy.entrypoints.proxy.rpc.http2.request_head import Malformed, read_head
 from understudy.entrypoints.proxy.rpc.http2.stream import CallStream
 from understudy.entrypoints.proxy.rpc.unread_answers import UnreadAnswers
-from understudy.entrypoints.proxy.server.body_budget import BodyBudget, HeldBody, no_room
 
 _log = structlog.get_logger(__name__)
 MAX_STREAMS = 1_024

@@ -41,9 +41,9 @@ from understudy.adapters.http2.frames import (
     settings_frame,
     window_frame,
 )
+from understudy.entrypoints.proxy.overload.overload import counted_address
 from understudy.entrypoints.proxy.rpc.http2.calls import MAX_STREAMS, RECEIVE_WINDOW, Calls, Serving
 from understudy.entrypoints.proxy.rpc.http2.request_head import MAX_METADATA_BYTES
-from understudy.entrypoints.proxy.server.overload import counted_address
 
 LINGER_SECONDS = 1.0
 """For which a connection that has ended is left to its caller to close: what it sends meanwhile would have the kernel

@@ -11,11 +11,11 @@ from typing import cast
 import structlog
 
 from understudy.adapters.http2.frames import ErrorCode
+from understudy.entrypoints.proxy.overload.quota import ConnectionQuota, Waiting
 from understudy.entrypoints.proxy.rpc.http2.calls import Serving
 from understudy.entrypoints.proxy.rpc.http2.connection import SILENT_SECONDS, Http2Connection
 from understudy.entrypoints.proxy.server.admission import socket_copy
 from understudy.entrypoints.proxy.server.backpressure import has_unread_bytes, is_any_readable
-from understudy.entrypoints.proxy.server.quota import ConnectionQuota, Waiting
 
 _log = structlog.get_logger(__name__)
 

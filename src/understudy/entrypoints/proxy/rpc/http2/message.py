@@ -3,7 +3,7 @@
 import asyncio
 from typing import NamedTuple
 
-from understudy.entrypoints.proxy.server.body_budget import HeldBody, no_room
+from understudy.entrypoints.proxy.overload.body_budget import HeldBody, no_room
 from understudy.errors import BodyTooLarge, MalformedBody, NotOffered, Overloaded, RequestTimedOut, UnderstudyError
 
 PREFIX_BYTES = 5

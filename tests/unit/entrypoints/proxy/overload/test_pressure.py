@@ -2,7 +2,7 @@
 
 import pytest
 
-from understudy.entrypoints.proxy.server.pressure import CALM_RATIO, LAG_TICKS, Pressure
+from understudy.entrypoints.proxy.overload.pressure import CALM_RATIO, LAG_TICKS, Pressure
 
 
 def a_pressure(memory: list[int] | None = None, *, lag: float = 0.5, limit: int = 1_000) -> Pressure:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.entrypoints.proxy.server.quota import PAUSE_SECONDS, SCAN_RATIO, ConnectionQuota, Waiting
+from understudy.entrypoints.proxy.overload.quota import PAUSE_SECONDS, SCAN_RATIO, ConnectionQuota, Waiting
 
 
 class Kept:

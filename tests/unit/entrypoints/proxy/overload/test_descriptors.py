@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from understudy.entrypoints.proxy.server.descriptors import (
+from understudy.entrypoints.proxy.overload.descriptors import (
     MAX_CONNECTIONS,
     MAX_REFUSED,
     RESERVE,
@@ -37,7 +37,7 @@ def test_what_the_operator_sets_takes_precedence_and_an_address_never_has_more_t
 def test_the_soft_limit_of_a_process_is_raised_to_its_hard_one():
     program = (
         "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 300))\n"
-        "from understudy.entrypoints.proxy.server.descriptors import raise_descriptor_limit\n"
+        "from understudy.entrypoints.proxy.overload.descriptors import raise_descriptor_limit\n"
         "print(raise_descriptor_limit(), *resource.getrlimit(resource.RLIMIT_NOFILE))"
     )
 

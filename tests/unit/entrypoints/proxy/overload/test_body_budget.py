@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.entrypoints.proxy.server.body_budget import LATE_SECONDS, BodyBudget, HeldBody
+from understudy.entrypoints.proxy.overload.body_budget import LATE_SECONDS, BodyBudget, HeldBody
 from understudy.errors import Overloaded
 
 steps = st.tuples(st.integers(0, 5), st.integers(0, 40) | st.none())

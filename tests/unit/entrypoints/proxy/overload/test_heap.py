@@ -7,7 +7,7 @@ from threading import Event
 
 import pytest
 
-from understudy.entrypoints.proxy.server.heap import SHRINK_SECONDS, HeapShrinker, malloc_trim
+from understudy.entrypoints.proxy.overload.heap import SHRINK_SECONDS, HeapShrinker, malloc_trim
 
 
 class Trims:

@@ -12,10 +12,10 @@ from typing import Any, NoReturn
 
 import structlog
 
-from understudy.entrypoints.proxy.server.descriptors import ConnectionLimits
-from understudy.entrypoints.proxy.server.pressure import TICK_SECONDS, Pressure
-from understudy.entrypoints.proxy.server.quota import ConnectionQuota, Held
-from understudy.entrypoints.proxy.server.refusal import Lingering
+from understudy.entrypoints.proxy.overload.descriptors import ConnectionLimits
+from understudy.entrypoints.proxy.overload.lingering import Lingering
+from understudy.entrypoints.proxy.overload.pressure import TICK_SECONDS, Pressure
+from understudy.entrypoints.proxy.overload.quota import ConnectionQuota, Held
 from understudy.ports.telemetry.telemetry import Telemetry
 
 _log = structlog.get_logger(__name__)

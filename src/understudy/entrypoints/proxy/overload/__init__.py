@@ -1,0 +1,1 @@
+"""Bounds of a process: connections, descriptors, memory and lag, bytes of bodies; for HTTP, gRPC and the console."""
