@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from typing import Any, NoReturn
 
 import structlog
@@ -39,13 +39,7 @@ def run_until_closed(
 ) -> None:
     """Start :func:`run_forever` in this event loop; when ``stack`` closes, the task is cancelled and awaited."""
     task = asyncio.get_running_loop().create_task(run_forever(name, work, telemetry))
-
-    async def end() -> None:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-    stack.push_async_callback(end)
+    stack.push_async_callback(end_tasks, [task])
 
 
 async def in_turns(steps: Iterable[object], now: Callable[[], float]) -> None:

@@ -183,7 +183,7 @@ class VersionCalls:
             self._keep(asyncio.get_running_loop().create_task(self._ask_shared(version, others), context=Context()))
 
     async def _ask_shared(self, version: ModelVersion, asked: Sequence[tuple[Call, Assembled]]) -> None:
-        """Answer calls from the shared cache, but for those whose deadline comes first; what it lacks is a miss."""
+        """Answer calls from the shared cache, but for those whose deadline comes first; the others ask the version."""
         inference, hits = self._inference, list[Call]()
         values: Iterable[bytes | Exception | None]
         try:

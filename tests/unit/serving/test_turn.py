@@ -260,10 +260,11 @@ class SharedCache(MemoryCache):
     async def get_all(self, keys: Iterable[str]) -> list[bytes | None]:
         asked = list(keys)
         self.asked.append(asked)
+        found = await super().get_all(asked)
         await asyncio.sleep(next(self.seconds, 0.0))
         if self.problem is not None:
             raise self.problem
-        return await super().get_all(asked)
+        return found
 
 
 async def a_cache_that_knows(*ages: int, labels: str = "1") -> SharedCache:
@@ -316,6 +317,22 @@ async def test_a_call_ends_at_its_deadline_though_the_shared_cache_is_still_aske
     assert last_at == pytest.approx(0.3, abs=0.002)
     assert len(stage.rows) == 3
     assert stage.backends["1"].calls == []
+
+
+@in_virtual_time
+async def test_what_was_answered_while_the_shared_cache_was_asked_needs_no_further_call():
+    shared = SharedCache()
+    shared.seconds = iter((0.1, 0.2))
+    stage = Stage(a_policy(), shared_cache=shared)
+
+    first = asyncio.create_task(stage.ask())
+    await asyncio.sleep(0.05)
+    second = await stage.ask()
+
+    assert [len(keys) for keys in shared.asked] == [1, 1]
+    assert [(await first).cache, second.cache] == [CacheResult.MISS, CacheResult.HIT]
+    assert score_of(second) == 43.0
+    assert len(stage.backends["1"].calls) == 1
 
 
 @in_virtual_time

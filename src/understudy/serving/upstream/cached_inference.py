@@ -98,9 +98,12 @@ class CachedInference:
     def shared_hit(
         self, version: ModelVersion, assembled: Assembled, value: bytes | None, *, keeps_output: bool = False
     ) -> Prediction | None:
-        """Return the prediction of such a value, and keep it in the process; ``None`` of one that is not good."""
+        """Return the prediction of such a value, and keep it in the process; ``None`` of one that is not good.
+
+        Where the shared cache has none, the process may have one by now: another call was answered meanwhile.
+        """
         if value is None:
-            return None
+            return self.hit(version, assembled, keeps_output=keeps_output)
         form = _FORMS[keeps_output]
         found = form.decode(version.output_schema, _origin_of(version, assembled), value)
         if found is not None and self._memory_cache is not None:

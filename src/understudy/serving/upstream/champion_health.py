@@ -73,7 +73,8 @@ class ChampionWatch:
 
     async def _check_anew(self, snapshot: PolicySnapshot) -> None:
         now = self._now()
-        answered_at = max((caller.answered_at for caller in self._opened_champions(snapshot)), default=-inf)
+        champions = _opened_champions(self._backends, snapshot)
+        answered_at = max((caller.answered_at for caller in champions.values()), default=-inf)
         if answered_at + MEMORY_SECONDS <= now and await self._search(snapshot):
             answered_at = now = self._now()
         if answered_at + MEMORY_SECONDS > now:
@@ -85,14 +86,6 @@ class ChampionWatch:
             asked = len(snapshot.policies) if self._all_asked else min(self._asked, len(snapshot.policies))
             self._known_until = self._now() + MISSING_SECONDS
             self._found = ChampionHealth(is_reachable=False, asked=asked)
-
-    def _opened_champions(self, snapshot: PolicySnapshot) -> list[BatchingCaller]:
-        policies = snapshot.policies
-        return [
-            caller
-            for caller in self._backends.opened()
-            if (policy := policies.get(caller.version.model_name)) is not None and policy.champion is caller.version
-        ]
 
     async def _search(self, snapshot: PolicySnapshot) -> bool:
         """Probe champions, so many at once, until one answers or time is over; the one that answered last is first."""
@@ -183,7 +176,8 @@ class ChampionGauges:
 
     async def refresh(self) -> None:
         """Probe all open champions once, a few at a time."""
-        champions = self._champions()
+        snapshot = self._snapshot()
+        champions = {} if snapshot is None else _opened_champions(self._backends, snapshot)
         for name in self._shown - champions.keys():
             self._shown.remove(name)
             self._telemetry.forget("champion_unreachable", name)
@@ -195,10 +189,12 @@ class ChampionGauges:
                 self._telemetry.set("champion_unreachable", float(not is_ready), name)
                 self._shown.add(name)
 
-    def _champions(self) -> dict[str, BatchingCaller]:
-        snapshot = self._snapshot()
-        if snapshot is None:
-            return {}
-        opened = {caller.version: caller for caller in self._backends.opened()}
-        policies = snapshot.policies.items()
-        return {name: opened[policy.champion] for name, policy in policies if policy.champion in opened}
+
+def _opened_champions(backends: BackendPool, snapshot: PolicySnapshot) -> dict[str, BatchingCaller]:
+    """Return the callers of champions that are open, by model."""
+    policies = snapshot.policies
+    return {
+        policy.model_name: caller
+        for caller in backends.opened()
+        if (policy := policies.get(caller.version.model_name)) is not None and policy.champion is caller.version
+    }
