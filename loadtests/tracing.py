@@ -29,6 +29,7 @@ from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.core.routing.policy import PolicySnapshot, Role, ServingPolicy
 from understudy.core.routing.policy_document import version_from_row
 from understudy.core.schema.tensors import Block, Datatype, Row, Tensor
+from understudy.entrypoints.proxy.access.caller_access import CallerAccess
 from understudy.entrypoints.proxy.predict.fast_path import FastPath
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
 from understudy.ports.telemetry.tracing import CURRENT
@@ -132,9 +133,8 @@ def a_lane() -> tuple[FastPath, PredictHandler]:
         shadows=ShadowPool(1, lambda _name: None), telemetry=telemetry, limits=Limits(0.05, 0.4, 0.5),
         clocks=Clocks(time.monotonic, time.time, lambda: 1),
     )  # fmt: skip
-    door = PredictHandler(
-        predictor, snapshot=lambda: snapshot, telemetry=telemetry, needs_key=False, now=time.monotonic
-    )
+    access = CallerAccess(snapshot=lambda: snapshot, needs_key=False, now=time.monotonic)
+    door = PredictHandler(predictor, access, telemetry=telemetry, now=time.monotonic)
     return FastPath(door, lambda: "0" * 32, 1_000_000), door
 
 

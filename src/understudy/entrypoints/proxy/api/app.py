@@ -23,6 +23,7 @@ from understudy.core.routing.rate_limits import Allowance
 from understudy.core.routing.route import assignment
 from understudy.core.schema.typed_decoder import MAX_ENTITY_ID
 from understudy.entrypoints.metrics_port import metrics_port
+from understudy.entrypoints.proxy.access.caller_access import CallerAccess
 from understudy.entrypoints.proxy.api.authorization import AuthorizationMiddleware, methods_of_path, permitted_models
 from understudy.entrypoints.proxy.api.control_calls import call_of as control_call_of
 from understudy.entrypoints.proxy.api.control_routes import add_control_routes
@@ -109,15 +110,10 @@ class Proxy:
         ):
             handler = PredictHandler(
                 parts.predictor,
-                snapshot=self.snapshot,
+                self._access(parts),
                 telemetry=parts.telemetry,
-                needs_key=settings.needs_key,
                 now=time.monotonic,
-                rate_limiter=RateLimiter(
-                    Allowance(settings.key_calls_per_second, settings.key_bytes_per_second), workers=settings.workers
-                ),
                 version_headers=settings.version_headers,
-                tokens=parts.tokens,
                 tracer=parts.tracer,
             )
             parts.in_flight = lambda: handler.in_flight
@@ -134,7 +130,7 @@ class Proxy:
                 now=time.monotonic,
                 new_id=self.new_id,
             )
-            with closing(ControlHandler(parts.control, handler.actor)) as app.state.control:
+            with closing(ControlHandler(parts.control, handler.access.actor)) as app.state.control:
                 overload = overload_manager(settings, parts.telemetry)
                 budget = body_budget(settings, overload)
                 watching = asyncio.create_task(run_forever("overload", overload.run, parts.telemetry))
@@ -149,6 +145,17 @@ class Proxy:
                 await _last_calls(handler)
                 await end_tasks([watching])
                 await self.readiness.close()
+
+    def _access(self, parts: Parts) -> CallerAccess:
+        settings = self.settings
+        usual = Allowance(settings.key_calls_per_second, settings.key_bytes_per_second)
+        return CallerAccess(
+            snapshot=self.snapshot,
+            needs_key=settings.needs_key,
+            now=time.monotonic,
+            rate_limiter=RateLimiter(usual, workers=settings.workers),
+            tokens=parts.tokens,
+        )
 
     def _fast_path(self, handler: PredictHandler, parts: Parts) -> FastPath:
         settings = self.settings
@@ -375,7 +382,7 @@ def _add_docs_routes(api: FastAPI) -> None:
 def _add_problem_handlers(api: FastAPI, proxy: Proxy) -> None:
     def answer(request: Request, problem: UnderstudyError) -> Response:
         fields, model_name = dict(request.scope["headers"]), request.path_params.get("model", "")
-        explained = proxy.handler.explained(problem, fields, model_name)
+        explained = proxy.handler.access.explained(problem, fields, model_name)
         return response_of(proxy.handler.refuse(explained, request.scope["path"]))
 
     @api.exception_handler(UnderstudyError)

@@ -127,11 +127,11 @@ class AuthorizationMiddleware:
                     # The predict handler charges the key's quota for predict calls itself: the fast path calls it too.
                     charges = needed is not Scope.PREDICT
                     options = read_headers(dict(scope["headers"]))
-                    handler.admit(options, needed, model_name, charges=charges)
+                    handler.access.admit(options, needed, model_name, charges=charges)
                     if needed is Scope.KEYS:
-                        scope = {**scope, _OWN_KEY: handler.key(options)}
+                        scope = {**scope, _OWN_KEY: handler.access.key(options)}
                     if model_name is ANY_MODEL:
-                        scope = {**scope, _PERMITTED: handler.permitted_models(options, needed)}
+                        scope = {**scope, _PERMITTED: handler.access.permitted_models(options, needed)}
                 except UnderstudyError as problem:
                     await send_reply(send, handler.refuse(problem, scope["path"]))
                     return

@@ -111,9 +111,9 @@ class DialectRoutes:
             if route is not None and target is not None:
                 if route.scope is not None:
                     options = read_headers(dict(call.headers))
-                    handler.handler.admit(options, route.scope, target.model_name or ANY_MODEL)
+                    handler.handler.access.admit(options, route.scope, target.model_name or ANY_MODEL)
                 return await route.answer(self, Request(call, target, scope))
-            handler.handler.admit(read_headers(dict(call.headers)), Scope.READ)
+            handler.handler.access.admit(read_headers(dict(call.headers)), Scope.READ)
             if not found or _NOT_OFFERED.fullmatch(f"{scope['method']} {call.path}"):
                 return handler.refuse(UnknownRoute(), call.path)
             reply = handler.refuse(MethodNotAllowed(), call.path)
@@ -162,8 +162,8 @@ class DialectRoutes:
         call = call._replace(headers=own_headers(call.headers))
         fields = {name: value for name, value in call.headers if name != b"content-encoding"}
         options, handler = read_headers(fields), self.handler.handler
-        handler.require_key(options)  # who has none learns of no model
-        permitted = handler.permitted_models(options, Scope.PREDICT)
+        handler.access.require_key(options)  # who has none learns of no model
+        permitted = handler.access.permitted_models(options, Scope.PREDICT)
         target = target_of(fields, named or None, self._settings.default_model, self._proxy.snapshot(), permitted)
         return call, target
 
@@ -215,7 +215,7 @@ class DialectRoutes:
         body = await request.call.read_body()
         document = parse(body) if body.strip() else {}
         ready_only = isinstance(document, dict) and document.get("ready") is True
-        permitted = self.handler.handler.permitted_models(read_headers(dict(request.call.headers)), Scope.READ)
+        permitted = self.handler.handler.access.permitted_models(read_headers(dict(request.call.headers)), Scope.READ)
         found = repository_index(self._proxy.snapshot(), permitted, ready_only=ready_only)
         return json_reply([one._asdict() for one in found])
 
@@ -228,7 +228,7 @@ class DialectRoutes:
 
     async def statistics(self, request: Request) -> Reply:
         """Answer ``GET /v2/models/stats``: of the versions that a caller may know."""
-        permitted = self.handler.handler.permitted_models(read_headers(dict(request.call.headers)), Scope.READ)
+        permitted = self.handler.handler.access.permitted_models(read_headers(dict(request.call.headers)), Scope.READ)
         versions = readable_versions(self._proxy.snapshot(), permitted)
         return await worded_statistics(self.handler.statistics, versions, json_reply)
 

@@ -130,11 +130,11 @@ class DialectHandler:
             coding = fields.pop(b"content-encoding", None)
             options = read_headers(fields)
             admitted = self._needed(target, options)
-            self.handler.admit(options, admitted, target.model_name)
+            self.handler.access.admit(options, admitted, target.model_name)
             body = await self._body_of(call, coding, options)
             needed = self._needed(target, options)
             if needed is not admitted:  # the policy changed while the body came
-                self.handler.admit(options, needed, target.model_name, charges=False)
+                self.handler.access.admit(options, needed, target.model_name, charges=False)
             choice = self.chosen(target, fields)
             reading = await self._read(dialect, body, fields, choice.schema_of)
             rows = self.asked(dialect, reading, choice, (target, options, fields, arrived))
@@ -169,7 +169,7 @@ class DialectHandler:
         try:
             return serving_policy_of(self._snapshot(), model_name)
         except UnknownModel as problem:
-            raise self.handler.explained(problem, fields, model_name) from None
+            raise self.handler.access.explained(problem, fields, model_name) from None
 
     def _needed(self, target: Target, options: RequestOptions) -> Scope:
         """Return the scope that a call needs: ``operate`` for a version that routing might not give its caller.
@@ -185,7 +185,7 @@ class DialectHandler:
         policy = snapshot.policies.get(target.model_name)
         if policy is not None and named_by(policy, target) not in (None, policy.champion):
             return Scope.OPERATE
-        operable = self.handler.permitted_models(options, Scope.OPERATE)
+        operable = self.handler.access.permitted_models(options, Scope.OPERATE)
         return Scope.OPERATE if operable is None or target.model_name in operable else Scope.PREDICT
 
     def chosen(self, target: Target, fields: HeaderFields) -> Choice:
@@ -209,7 +209,7 @@ class DialectHandler:
         came, limit = len(body), self._rules.body_limit_bytes
         body = await inflated_beside(self.handler.body_pool, body, coding, limit)
         call.hold(len(body))
-        self.handler.charge_bytes(options, len(body) - came)
+        self.handler.access.charge_bytes(options, len(body) - came)
         return body
 
     async def _read(self, dialect: Dialect, body: bytes, fields: HeaderFields, version: ModelVersion) -> Reading:
@@ -247,7 +247,7 @@ class DialectHandler:
             drawn=self._new_id() if self._rules.draws_entity else None,
         )
         if rows > 1:
-            self.handler.charge_members(options, rows - 1)
+            self.handler.access.charge_members(options, rows - 1)
         self._telemetry.count("dialect_calls_total", target.model_name, dialect.name, owners.found)
         seconds = [one for one in (options.timeout_seconds, reading.timeout_seconds) if one is not None]
         left = self.handler.time_left(options.but(timeout_seconds=min(seconds)), arrived) if seconds else None

@@ -126,7 +126,7 @@ class WholeCalls:
         """Return the rows that a call asks for; raises what is wrong with it."""
         handler, fields, target = self._handler, call.fields, call.target
         options = read_headers(fields)
-        handler.handler.admit(options, Scope.PREDICT, target.model_name)
+        handler.handler.access.admit(options, Scope.PREDICT, target.model_name)
         call.choice = choice = handler.chosen(target, fields)
         call.reading = reading = call.dialect.read(call.body, fields, choice.schema_of)
         rows = handler.asked(call.dialect, reading, choice, (target, options, fields, arrived))

@@ -149,7 +149,7 @@ class _Call(WholeCall):
                 status, lines, body = handler.answer(found, path)
                 return status, lines + identity_lines, body
             if isinstance(found, UnderstudyError):
-                reply = handler.refuse(handler.explained(found, self.fields, self.model_name), path)
+                reply = handler.refuse(handler.access.explained(found, self.fields, self.model_name), path)
             else:
                 _log.error("request.failed", request_id=request_id, path=path, exc_info=found)
                 reply = handler.refuse(InternalFault(), path)

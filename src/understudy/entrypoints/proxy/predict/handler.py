@@ -5,7 +5,6 @@ same.
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -18,21 +17,10 @@ from understudy.background.thread_bulkhead import ThreadBulkhead
 from understudy.core.requests.predict import PredictRequest, parse_predict, parse_predict_batch, read_predict
 from understudy.core.requests.rank import RankRequest, parse_rank
 from understudy.core.requests.strict_json import Suspect, parse_clean
-from understudy.core.routing.access import (
-    AnyModel,
-    Scope,
-    admit,
-    key_id_of,
-    key_of,
-    models_of,
-    scopes_of,
-    token_of,
-)
-from understudy.core.routing.known_models import KnownModels
-from understudy.core.routing.policy import ApiKey, PolicySnapshot
-from understudy.core.routing.rate_limits import NO_LIMIT
+from understudy.core.routing.access import Scope
+from understudy.core.routing.policy import ApiKey
 from understudy.core.schema.typed_decoder import TypedDecoder
-from understudy.core.value import Value
+from understudy.entrypoints.proxy.access.caller_access import CallerAccess
 from understudy.entrypoints.proxy.messages.answers import answer_of
 from understudy.entrypoints.proxy.messages.headers import (
     WISHES,
@@ -51,12 +39,10 @@ from understudy.entrypoints.proxy.messages.problems import (
     status_of,
 )
 from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
-from understudy.errors import DeadlineExceeded, PolicyNotLoaded, UnderstudyError, UnknownModel
-from understudy.ports.registry.tokens import TokenReader
+from understudy.errors import DeadlineExceeded, UnderstudyError
 from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.ports.telemetry.tracing import CURRENT, Tracer, step
 from understudy.serving.call import Asked, Call
-from understudy.serving.routing.rate_limits import RateLimiter
 from understudy.serving.turn import Predictor
 
 INLINE_BYTES = 32_768
@@ -81,54 +67,32 @@ class WholeCall(Asked):
     body: bytes
 
 
-class _Admitted(Value, frozen=True):
-    """A caller that may call a model, in one turn of the event loop."""
-
-    key: ApiKey | None
-    decoder: TypedDecoder | None
-    """The model's."""
-    is_limited: bool
-
-
 class PredictHandler:
     """Answers predict calls over HTTP.
 
     Args:
         predictor: Serves calls.
-        snapshot: Returns the policy snapshot, which has the keys.
+        access: Admits callers, and charges their calls.
         telemetry: Counts calls that are refused before their route is known.
-        needs_key: Whether callers must send a key.
         now: The clock of deadlines, in seconds.
-        wall: The clock that keys expire by, in seconds since the epoch.
-        rate_limiter: Each key's limits; by default only those of the keys themselves.
         version_headers: Whether a reply's headers name version and role.
-        tokens: Reads tokens of an OIDC issuer, which are accepted beside keys; ``None``: none are.
         tracer: Makes the spans of calls; the transport begins a request's span. ``None``: nothing is traced.
     """
 
     def __init__(
         self,
         predictor: Predictor,
+        access: CallerAccess,
         *,
-        snapshot: Callable[[], PolicySnapshot | None],
         telemetry: Telemetry,
-        needs_key: bool,
         now: Callable[[], float],
-        wall: Callable[[], float] = time.time,
-        rate_limiter: RateLimiter | None = None,
         version_headers: bool = True,
-        tokens: TokenReader | None = None,
         tracer: Tracer | None = None,
     ) -> None:
         self._predictor = predictor
-        self._snapshot = snapshot
+        self.access = access
         self._telemetry = telemetry
-        self._needs_key = needs_key
         self._now = now
-        self._wall = wall
-        self._tokens = None if tokens is None else tokens.caller
-        self._rate_limiter = RateLimiter(NO_LIMIT) if rate_limiter is None else rate_limiter
-        self._known_models = KnownModels()
         self.version_headers = version_headers
         self.tracer = tracer
         self.body_pool = ThreadBulkhead(
@@ -153,14 +117,14 @@ class PredictHandler:
         try:
             options = read_headers(dict(call.headers))
             if forced_version is None:
-                self.admit(options, Scope.PREDICT, model_name)
+                self.access.admit(options, Scope.PREDICT, model_name)
             body = await call.read_body()
             request = parse(body) if len(body) <= INLINE_BYTES else await self._parse_long(parse, body)
             answered = await self._predictor.predict(
                 model_name, request, timeout_seconds=self.time_left(options, arrived), forced_version=forced_version
             )
         except UnderstudyError as problem:
-            return self.refuse(self.explained(problem, dict(call.headers), model_name), call.path)
+            return self.refuse(self.access.explained(problem, dict(call.headers), model_name), call.path)
         finally:
             self.in_flight -= 1
         status, lines, content = self.answer(answered, call.path)
@@ -173,7 +137,8 @@ class PredictHandler:
         what is asked.
         """
         arrived = self._now()
-        admitted: dict[tuple[str | None, str], _Admitted] = {}
+        # Callers that may call a model in this turn: with their key, whether it is limited, and the model's decoder.
+        admitted: dict[tuple[str | None, str], tuple[ApiKey | None, bool, TypedDecoder | None]] = {}
         asked = []
         for call in calls:
             try:
@@ -181,11 +146,12 @@ class PredictHandler:
                 options = _NO_WISHES if WISHES.isdisjoint(fields) else read_headers(fields)
                 caller = admitted.get((options.authorization, model_name))
                 if caller is None:
-                    caller = self._admitted(options, model_name)
+                    caller = *self.access.admitted(options, model_name), self._predictor.decoder_of(model_name)
                     admitted[options.authorization, model_name] = caller
-                if caller.is_limited:
-                    self._rate_limiter.charge(caller.key, content_length(fields.get(b"content-length")), arrived)
-                call.request = read_predict(call.body, caller.decoder)
+                key, is_limited, decoder = caller
+                if is_limited:
+                    self.access.rate_limiter.charge(key, content_length(fields.get(b"content-length")), arrived)
+                call.request = read_predict(call.body, decoder)
                 if options.timeout_seconds is not None:
                     call.timeout_seconds = self.time_left(options, arrived)
                 asked.append(call)
@@ -211,14 +177,14 @@ class PredictHandler:
         self.in_flight += 1
         try:
             options = read_headers(dict(call.headers))
-            self.admit(options, Scope.PREDICT, model_name)
+            self.access.admit(options, Scope.PREDICT, model_name)
             members = await self.body_pool.run(parse_predict_batch, await call.read_body())
-            self.charge_members(options, len(members) - 1)
+            self.access.charge_members(options, len(members) - 1)
             left = self.time_left(options, arrived)
             describe = partial(problem_of, path=call.path, places=Places())
             answers = await asyncio.gather(*(self._member(model_name, member, left, describe) for member in members))
         except UnderstudyError as problem:
-            return self.refuse(self.explained(problem, dict(call.headers), model_name), call.path)
+            return self.refuse(self.access.explained(problem, dict(call.headers), model_name), call.path)
         finally:
             self.in_flight -= 1
         failed = sum(not good for good, _ in answers)
@@ -229,102 +195,10 @@ class PredictHandler:
         )
         return Reply(200, [JSON], content)
 
-    def admit(
-        self, options: RequestOptions, needed: Scope, model_name: str | AnyModel | None = None, *, charges: bool = True
-    ) -> None:
-        """Admit a caller and charge the call to its key, unless it ``charges`` nothing because it was charged before.
-
-        Raises:
-            QuotaExceeded: The key is at its rate limit.
-            UnderstudyError: As :func:`understudy.core.routing.access.admit`.
-        """
-        snapshot = self._snapshot()
-        admit(
-            snapshot,
-            options.authorization,
-            needed,
-            model_name,
-            needs_key=self._needs_key,
-            now=self._wall(),
-            tokens=self._tokens,
-        )
-        if charges:
-            self._rate_limiter.charge(self.key(options), options.content_length, self._now())
-
-    def require_key(self, options: RequestOptions) -> None:
-        """Let a caller pass whose model is not known yet: one with a key, whatever that permits, where one is needed.
-
-        Raises:
-            PolicyNotLoaded: There is a key, but nothing yet to tell whether it is good.
-            Unauthenticated: No key where one is needed, or one that is unknown, malformed, revoked or has expired.
-        """
-        snapshot = self._snapshot()
-        if snapshot is None and options.authorization is not None:
-            raise PolicyNotLoaded
-        self.scopes(options)
-
-    def _admitted(self, options: RequestOptions, model_name: str) -> _Admitted:
-        """Admit a caller to a model for a turn of the event loop; raises as :meth:`admit`, and charges nothing."""
-        snapshot, authorization, tokens = self._snapshot(), options.authorization, self._tokens
-        now = self._wall()
-        admit(snapshot, authorization, Scope.PREDICT, model_name, needs_key=self._needs_key, now=now, tokens=tokens)
-        key = key_of(snapshot, authorization, tokens)
-        return _Admitted(key, self._predictor.decoder_of(model_name), self._rate_limiter.limits(key))
-
-    def permitted_models(self, options: RequestOptions, needed: Scope) -> frozenset[str] | None:
-        """Return the models for which a caller has a scope; ``None``: all of them.
-
-        Raises:
-            Unauthenticated: The key was revoked, or has expired, after the caller was admitted.
-        """
-        return models_of(self.scopes(options), needed)
-
-    def scopes(self, options: RequestOptions) -> frozenset[str]:
-        """Return all scopes of a caller; raises as :meth:`permitted_models`."""
-        snapshot = self._snapshot()
-        keys = snapshot.keys if snapshot is not None else {}
-        return scopes_of(keys, options.authorization, needs_key=self._needs_key, now=self._wall(), tokens=self._tokens)
-
-    def key(self, options: RequestOptions) -> ApiKey | None:
-        """Return the key of a caller that was admitted, or its token as one; ``None`` for one that showed none."""
-        return key_of(self._snapshot(), options.authorization, self._tokens)
-
-    def actor(self, options: RequestOptions) -> str:
-        """Return who a caller that was admitted is, for the audit: a key's id, or a token's subject."""
-        token = None if self._tokens is None or options.authorization is None else token_of(options.authorization)
-        if token is not None and self._tokens is not None:
-            return self._tokens(token).id
-        return key_id_of(options.authorization)
-
-    def charge_members(self, options: RequestOptions, more: int) -> None:
-        """Charge a batch's members but the first, which was charged when the batch was admitted."""
-        self._rate_limiter.charge_members(self.key(options), more, self._now())
-
-    def charge_bytes(self, options: RequestOptions, more: int) -> None:
-        """Charge what a body is longer than the call that was admitted said."""
-        self._rate_limiter.charge_bytes(self.key(options), more, self._now())
-
     def refuse(self, problem: UnderstudyError, path: str) -> Reply:
         """Answer with a problem before there is a route, so without a receipt."""
         self.count_refusal(problem)
         return Reply(status_of(problem), problem_headers(problem), problem_body(problem, path))
-
-    def explained(self, problem: UnderstudyError, fields: HeaderFields, model_name: str) -> UnderstudyError:
-        """Return an error with what its caller may know more: where there is no such model, which there are.
-
-        Args:
-            problem: The error.
-            fields: The call's headers; they name the caller.
-            model_name: What the call is about.
-        """
-        snapshot = self._snapshot()
-        if type(problem) is not UnknownModel or problem.detail != problem.title or snapshot is None:
-            return problem
-        try:
-            permitted = self.permitted_models(read_headers(fields), Scope.READ)
-        except UnderstudyError:  # the key has just expired, or was revoked
-            return problem
-        return self._known_models.unknown(model_name, snapshot.policies, permitted)
 
     def count_refusal(self, problem: UnderstudyError) -> None:
         """Count a request that is answered with a problem before there is a route, and tell its span."""

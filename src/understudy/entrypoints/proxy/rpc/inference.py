@@ -101,7 +101,7 @@ class InferenceService:
         request = call.parsed(pb.ModelStatisticsRequest)
         dialects = self._offered.dialects
         if not request.name:
-            permitted = dialects.handler.permitted_models(self._admit(call, ANY_MODEL), Scope.READ)
+            permitted = dialects.handler.access.permitted_models(self._admit(call, ANY_MODEL), Scope.READ)
             versions = readable_versions(self._offered.snapshot(), permitted)
         else:
             policy, version = self._named(call, request)
@@ -112,14 +112,14 @@ class InferenceService:
     async def _index(self, call: Incoming) -> Outcome:
         options = self._admit(call, ANY_MODEL)
         ready_only = call.parsed(pb.RepositoryIndexRequest).ready
-        permitted = self._offered.dialects.handler.permitted_models(options, Scope.READ)
+        permitted = self._offered.dialects.handler.access.permitted_models(options, Scope.READ)
         found = repository_index(self._offered.snapshot(), permitted, ready_only=ready_only)
         entries: list[dict[str, Any]] = [one._asdict() for one in found]
         return message(pb.RepositoryIndexResponse(models=entries))
 
     def _admit(self, call: Incoming, model_name: str | AnyModel) -> RequestOptions:
         options = read_headers(dict(call.headers))
-        self._offered.dialects.handler.admit(options, Scope.READ, model_name)
+        self._offered.dialects.handler.access.admit(options, Scope.READ, model_name)
         return options
 
     def _named(

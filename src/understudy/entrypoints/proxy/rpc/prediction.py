@@ -88,6 +88,6 @@ class PredictionServices:
 
     def _named(self, call: Incoming, spec: pb.ModelSpec) -> tuple[ServingPolicy, ModelVersion]:
         """Return the policy and the version that a call names, once its caller was admitted to the model."""
-        self._offered.dialects.handler.admit(read_headers(dict(call.headers)), Scope.READ, spec.name)
+        self._offered.dialects.handler.access.admit(read_headers(dict(call.headers)), Scope.READ, spec.name)
         policy = self._offered.dialects.policy_of(spec.name, dict(call.headers))
         return policy, named_version(policy, target_of(spec))

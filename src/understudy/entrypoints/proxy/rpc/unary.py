@@ -218,7 +218,7 @@ class UnaryCalls:
         if stream.head.is_too_long:
             raise BodyTooLarge(f"the call's metadata is longer than {MAX_METADATA_BYTES} bytes")
         if method.needs_key:
-            self._handler.require_key(read_headers(dict(call.headers)))
+            self._handler.access.require_key(read_headers(dict(call.headers)))
         found, has_waited = None, not stream.message.is_found
         if method.reads:
             found = await self.waiting.read(stream, method.seconds or self._limits.message_seconds, method.max_bytes)

@@ -11,6 +11,7 @@ from builders import a_policy
 
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
+from understudy.entrypoints.proxy.access.caller_access import CallerAccess
 from understudy.entrypoints.proxy.dialects.dialect import INLINE_ELEMENTS, INLINE_TENSOR_BYTES, Reading, Target
 from understudy.entrypoints.proxy.dialects.handler import DialectHandler, Rules
 from understudy.entrypoints.proxy.dialects.open_inference import OpenInference
@@ -42,7 +43,8 @@ async def answered(
 
     never: Any = None  # it is asked nothing, since each body is refused
     snapshot, telemetry = PolicySnapshot({"visits": a_policy()}), MemoryTelemetry()
-    handler = PredictHandler(never, snapshot=lambda: snapshot, telemetry=telemetry, needs_key=False, now=lambda: 0.0)
+    access = CallerAccess(snapshot=lambda: snapshot, needs_key=False, now=lambda: 0.0)
+    handler = PredictHandler(never, access, telemetry=telemetry, now=lambda: 0.0)
     dialects = DialectHandler(
         handler,
         never,
