@@ -322,6 +322,19 @@ class Agent:
             taken = await self._memory.load(version, partial(self._control.load, name, folder, version.framework))
             if taken is not None:
                 await self._store.note_memory(version.version_id, taken, epoch)
+                await self._keep_if_it_fits(name, version, taken)
+
+    async def _keep_if_it_fits(self, name: str, version: VersionAtServer, taken: int) -> None:
+        """Have a version dropped again that takes more than was left, unless proxies call it already.
+
+        Raises:
+            NothingFits: It does; the message has the figures.
+        """
+        problem = None if version.has_endpoint else await self._memory.why_too_large(version, taken)
+        if problem is not None:
+            with suppress(LoadRefused, ServerNotManageable):
+                await self._control.unload(name)
+            raise NothingFits(problem)
 
     async def _validate(self, name: str, version: VersionAtServer, record: LoadingRecord, epoch: Epoch) -> None:
         async with self._recorded("validate", version, record.attempt, epoch):

@@ -5,7 +5,7 @@ from math import inf
 from typing import NamedTuple
 
 from understudy.core.loading.held_room import HeldRoom, held_room, still_held
-from understudy.core.loading.memory import Room, estimated_bytes, no_room, taken_bytes
+from understudy.core.loading.memory import Room, estimated_bytes, no_room, no_room_after_all, taken_bytes
 from understudy.core.loading.state import LoadingState
 from understudy.core.loading.wanted import Why
 from understudy.errors import NothingFits
@@ -149,6 +149,17 @@ class MemoryBudget:
         await load()
         self._tried.clear()
         return taken_bytes(files, before, await self._measure())
+
+    async def why_too_large(self, version: VersionAtServer, taken: int) -> str | None:
+        """Return in words why a version that is loaded has no room after all, by what it takes; ``None``: it has.
+
+        Where it was loaded before, it was let in by what it took then.
+        """
+        record, measured = version.record, _bytes_of(version)
+        if self._capacity_bytes is None or record is None or record.digest is None:
+            return None
+        expected = estimated_bytes(await self._stage.files_of(record.digest), measured)
+        return no_room_after_all(taken, expected, await self._room_beside(version, self._capacity_bytes))
 
     async def _note_want(self, version: VersionAtServer, needed_bytes: int, room: Room) -> None:
         """Keep what a version needs that does not fit, unless another one is about to make room, or to take its own."""

@@ -44,6 +44,8 @@ class World:
     ) -> None:
         self.memory_bytes = memory_bytes
         self.transition = transition
+        self.taken: Callable[[], int] | None = None
+        """How much the server's process takes; ``None``: that is not measured."""
         self.now = asyncio.get_running_loop().time
         self.store = MemoryAgentStore(self.now)
         self.control = MemoryServerControl()
@@ -77,11 +79,16 @@ class World:
             self.stage,
             self.telemetry,
             validation=self.validation,
-            memory=MemoryBudget(self.stage, self.telemetry, capacity_bytes=self.memory_bytes),
+            memory=MemoryBudget(
+                self.stage, self.telemetry, capacity_bytes=self.memory_bytes, measure=self.measure_process
+            ),
             without_registry=WithoutRegistry(self.control, self.stage, self.last),
             now=self.now,
             on_progress=self.woken.set,
         )
+
+    async def measure_process(self) -> int | None:
+        return None if self.taken is None else self.taken()
 
     async def run_for(self, seconds: float) -> None:
         """Let rounds follow each other as the worker runs them: at progress, and else every five seconds."""
@@ -892,6 +899,28 @@ def test_a_version_without_room_says_what_it_needs_and_is_loaded_once_there_is_s
 
         assert refused == (LoadingState.ERROR, "E214", {NAME})
         assert await world.loaded() == {NEXT}
+
+    in_a_world(tmp_path, scenario, memory_bytes=50 * MEBIBYTE)
+
+
+def test_a_version_that_takes_more_than_was_left_is_dropped_again_and_gets_no_endpoint(tmp_path):
+    async def scenario(world: World) -> None:
+        world.taken = lambda: 50 * MEBIBYTE * len(world.control.frameworks)
+        world.store.place(1, Why.CHAMPION)
+
+        await world.run_for(1)
+        problem = world.store.problem_of(1)
+        await world.run_for(60)
+
+        assert problem is not None
+        assert problem.startswith(
+            "loaded it takes 50 MiB of memory, 1.6 times the 32 MiB that were expected, and 45 MiB are left"
+        )
+        assert world.validation.checked == []
+        assert await world.loaded() == set()
+        assert not world.store.has_endpoint(1)
+        assert world.store.error_of(1) == "E214"
+        assert world.control.asked == 2  # to load and to drop it: what it takes is known now
 
     in_a_world(tmp_path, scenario, memory_bytes=50 * MEBIBYTE)
 

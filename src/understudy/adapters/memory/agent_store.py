@@ -138,6 +138,11 @@ class MemoryAgentStore:
         error = self._versions[version_id].error
         return None if error is None else error[0]
 
+    def problem_of(self, version_id: int) -> str | None:
+        """Return the recorded error's words."""
+        error = self._versions[version_id].error
+        return None if error is None else error[1]
+
     def has_endpoint(self, version_id: int) -> bool:
         """Whether proxies may call the server for a version."""
         return self._versions[version_id].has_endpoint

@@ -2,7 +2,15 @@
 
 import pytest
 
-from understudy.core.loading.memory import MEBIBYTE, PAD_BYTES, Room, estimated_bytes, no_room, taken_bytes
+from understudy.core.loading.memory import (
+    MEBIBYTE,
+    PAD_BYTES,
+    Room,
+    estimated_bytes,
+    no_room,
+    no_room_after_all,
+    taken_bytes,
+)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +46,16 @@ def test_a_tenth_of_a_servers_memory_stays_free():
     assert no_room(100 * MEBIBYTE + 1, room, was_measured=True) == (
         "it needs some 100 MiB of memory (measured at its last load), and 100 MiB are left: of 1,000 MiB 90% may be"
         " taken, and 700 MiB are by 3 versions, 100 MiB by the server itself"
+    )
+
+
+def test_a_version_that_takes_more_than_was_left_is_told_by_how_many_times_it_is_more_than_expected():
+    room = Room(1_000 * MEBIBYTE, versions_bytes=700 * MEBIBYTE, versions=3)
+
+    assert no_room_after_all(200 * MEBIBYTE, 60 * MEBIBYTE, room) is None
+    assert no_room_after_all(240 * MEBIBYTE, 80 * MEBIBYTE, room) == (
+        "loaded it takes 240 MiB of memory, 3 times the 80 MiB that were expected, and 200 MiB are left: of 1,000 MiB"
+        " 90% may be taken, and 700 MiB are by 3 versions"
     )
 
 
