@@ -56,7 +56,8 @@ async def _ask_all(version: ModelVersion, backend: ModelBackend, most_rows: int)
         if problem:
             refused, first = refused + 1, first or f"{call.name}: {problem}"
         if (problem or number % READY_EACH == 0) and not await backend.ready(READY_SECONDS):
-            raise NotValidated(f"after {call.name} the model server does not say that it is ready")
+            said = f"after {call.name} the model server does not say that it is ready"
+            raise NotValidated(said + _only_row(version, call))
     if refused == CALLS:
         raise NotValidated(f"each of its {CALLS} hard calls was refused; {first}")
     return f"{CALLS} hard calls, {refused} of them refused" + (f"; {first}" if first else "")
@@ -90,7 +91,7 @@ async def _refusal(version: ModelVersion, backend: ModelBackend, call: _Call) ->
     try:
         tensor = await backend.infer(call.rows, seconds)
     except DeadlineExceeded:
-        raise NotValidated(f"{call.name}: no answer within {seconds:g} s") from None
+        raise NotValidated(f"{call.name}: no answer within {seconds:g} s{_only_row(version, call)}") from None
     except (BackendUnavailable, BadAnswer) as problem:
         return f'{problem}; the server says: "{problem.said}"' if problem.said else str(problem)
     try:
@@ -103,10 +104,16 @@ async def _refusal(version: ModelVersion, backend: ModelBackend, call: _Call) ->
     return next((str(answer) for answer in answers if not isinstance(answer, Prediction)), "")
 
 
+def _only_row(version: ModelVersion, call: _Call) -> str:
+    """Return what a call of one row has; of several it is not known which one it was."""
+    return f", for {_words(version, call.inputs[0])}" if len(call.inputs) == 1 else ""
+
+
 def _words(version: ModelVersion, inputs: Mapping[str, Any]) -> str:
-    """Return what is unlike an example, of much the first ones."""
+    """Return what is unlike an example, of much the first ones; where nothing is, the example."""
     usual = example_inputs(version)
     unlike = [name for name, value in inputs.items() if repr(value) != repr(usual[name])]
+    told, unlike = ("", unlike) if unlike else ("an example: ", [*inputs])
     shown = ", ".join(f"{name}={inputs[name]!r:.{_SHOWN_CHARACTERS}}" for name in unlike[:_SHOWN])
     more = f" and {len(unlike) - _SHOWN} more" if len(unlike) > _SHOWN else ""
-    return (shown or "an example") + more
+    return told + shown + more

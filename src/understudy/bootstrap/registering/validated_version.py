@@ -16,7 +16,8 @@ from understudy.ports.registry.registry import RETIRED, STAGING, Actor, VersionR
 _ADVICE: Final = {
     "cases": "Register another version with the right model, or correct the cases.",
     "robustness": "Say in its schema what it does not take (bounds, enums), or mend the model.",
-    "load": "Give it more time (timeout_ms), more replicas, or a smaller model.",
+    "batches": "Mend the model, or say batch: false in its input_schema: proxies put callers' rows into one call.",
+    "load": "Give it more time (timeout_ms), more replicas, or a smaller model; have calls share nothing in it.",
 }
 _SERVERS: Final = "servers"
 """The finding about servers that do not answer, which is no verdict about the version."""

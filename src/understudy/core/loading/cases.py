@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from math import isfinite
+from math import inf, isfinite, nextafter
 from typing import Any, Final, NamedTuple
 
 CASE_FILES: Final = tuple(f"validation_cases.{kind}" for kind in ("json", "jsonl", "parquet", "csv"))
@@ -15,6 +15,9 @@ RELATIVE: Final = 1e-4
 _NOT_INPUTS: Final = ("case_id", "expected", "tolerance_abs", "tolerance_rel")
 _FIELDS: Final = {float: "score", list: "scores", str: "label"}
 """What of an answer is compared, by what is expected."""
+_DIGITS: Final = 6
+"""Of a number in words, unless it takes more to tell two of them apart; a double has 17 at most."""
+_ALL_DIGITS: Final = 17
 
 
 class CaseRows(NamedTuple):
@@ -76,24 +79,59 @@ def _meant(cell: Any) -> Any:
         return cell
 
 
-def difference(case: Case, answer: Mapping[str, Any]) -> str | None:
-    """Return in words how an answer differs from what was expected; ``None``: it does not."""
+class Difference(NamedTuple):
+    """How an answer differs from what a case expects."""
+
+    words: str
+    times: float
+    """By how many times what is allowed; infinite where no number says so."""
+
+
+def difference(case: Case, answer: Mapping[str, Any], labels: Sequence[str] = ()) -> Difference | None:
+    """Return how an answer differs from what was expected; ``None``: it does not.
+
+    Args:
+        case: What was asked.
+        answer: As callers get it.
+        labels: What the version calls the values of a list.
+    """
     field = _FIELDS[type(case.expected)]
     found = answer.get(field)
     if found is None:
-        return f"the answer has no {field}, and {_shown(case.expected)} was expected"
+        return Difference(f"the answer has no {field}, and {_shown(case.expected)} was expected", inf)
     if isinstance(case.expected, str):
-        return None if found == case.expected else f"{_shown(found)} is not {_shown(case.expected)}"
+        return None if found == case.expected else Difference(f"{_shown(found)} is not {_shown(case.expected)}", inf)
     expected = [case.expected] if isinstance(case.expected, float) else case.expected
     values = [found] if isinstance(case.expected, float) else found
     if len(values) != len(expected):
-        return f"{len(values)} values are not {len(expected)}"
-    for place, (value, wanted) in enumerate(zip(values, expected, strict=True)):
-        allowed = case.absolute + case.relative * abs(wanted)
-        if not abs(value - wanted) <= allowed:
-            at = f" (value {place})" if len(expected) > 1 else ""
-            return f"{value:.6g} is not {wanted:.6g} ± {allowed:.2g}{at}"
-    return None
+        return Difference(f"{len(values)} values are not {len(expected)}", inf)
+    times = [_times(case, value, wanted) for value, wanted in zip(values, expected, strict=True)]
+    differing = sum(not one <= 1.0 for one in times)
+    if not differing:
+        return None
+    worst = max(range(len(times)), key=times.__getitem__)
+    words = _figures(float(values[worst]), expected[worst], case.absolute + case.relative * abs(expected[worst]))
+    if len(expected) > 1:
+        named = f", {labels[worst]!r:.60}" if len(labels) == len(expected) else ""
+        more = f"; {differing} of {len(expected)} values differ" if differing > 1 else ""
+        words = f"{words} (value {worst}{named}{more})"
+    return Difference(words, times[worst])
+
+
+def _times(case: Case, value: float, wanted: float) -> float:
+    """Return how many times what is allowed a number is off: 1 is still good."""
+    off, allowed = abs(value - wanted), case.absolute + case.relative * abs(wanted)
+    if off <= allowed:
+        return 0.0 if allowed == 0 else min(off / allowed, 1.0)
+    return max(off / allowed, nextafter(1.0, inf)) if allowed > 0 else inf
+
+
+def _figures(value: float, wanted: float, allowed: float) -> str:
+    """Return two numbers with as many digits as tell them apart, and what was allowed."""
+    for digits in range(_DIGITS, _ALL_DIGITS):
+        if f"{value:.{digits}g}" != f"{wanted:.{digits}g}":
+            return f"{value:.{digits}g} is not {wanted:.{digits}g} ± {allowed:.2g}"
+    return f"{value!r} is not {wanted!r} ± {allowed:.2g}"
 
 
 def _case_of(number: int, row: Mapping[str, Any]) -> Case:

@@ -64,7 +64,32 @@ def test_a_number_may_differ_by_so_much_and_no_more(expected, absolute, relative
     ],
 )
 def test_what_differs_is_said_with_what_was_allowed(expected, answer, said):
-    assert difference(Case("1", {}, expected), answer) == said
+    found = difference(Case("1", {}, expected), answer)
+
+    assert (found and found.words) == said
+
+
+def test_the_worst_of_several_values_is_told_with_its_label_and_how_many_differ():
+    found = difference(Case("1", {}, [0.2, 0.3, 0.5]), {"scores": [0.2, 0.4, 0.3]}, ("low", "middle", "high"))
+
+    assert found is not None
+    assert found.words == "0.3 is not 0.5 ± 6e-05 (value 2, 'high'; 2 of 3 values differ)"
+    assert found.times == pytest.approx(0.2 / 6e-5)
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "said"),
+    [
+        (123456.789, 123456.788, "123456.788 is not 123456.789 ± 0"),
+        (0.5, 0.5000001, "0.5000001 is not 0.5 ± 0"),
+        (0.1 + 0.2, 0.3, "0.3 is not 0.30000000000000004 ± 0"),
+    ],
+)
+def test_numbers_that_differ_are_told_with_the_digits_that_tell_them_apart(expected, found, said):
+    differs = difference(Case("1", {}, expected, 0.0, 0.0), {"score": found})
+
+    assert differs is not None
+    assert differs.words == said
 
 
 def test_cells_of_a_csv_file_are_numbers_lists_and_labels_and_texts_where_the_version_has_texts():
