@@ -166,13 +166,14 @@ LIFECYCLE := tests/unit/core/loading tests/unit/loading tests/unit/adapters/arti
   tests/contract/test_agent_store.py tests/contract/test_lease.py tests/contract/test_server_control.py \
   tests/contract/test_object_origin.py tests/contract/test_oci_origin.py tests/contract/test_last_loaded.py \
   tests/integration/model_servers/test_loading.py tests/integration/model_servers/test_model_memory.py \
+  tests/integration/model_servers/test_planted_defects.py tests/integration/model_servers/test_good_versions.py \
   tests/integration/database/test_loaded_roles.py tests/system/test_agent.py tests/system/test_agent_fencing.py \
   tests/system/test_agent_groups.py tests/system/test_agent_without_postgres.py \
   tests/system/test_artifact_stores.py tests/system/test_corrupted_artifacts.py tests/system/test_version_sources.py \
   tests/servers/test_image_registry.py tests/unit/entrypoints/cli/source tests/unit/rollout/test_source_follower.py \
   tests/contract/test_version_sources.py tests/watch/test_source_away.py
 .PHONY: test-lifecycle
-test-lifecycle: $(VENV)/.dev ## Agents, artifacts and sources in one: states, fencing, a thousand damaged artifacts, kills (minutes)
+test-lifecycle: $(VENV)/.dev ## Agents, artifacts and sources in one: states, fencing, a thousand damaged artifacts, thirty defects, kills (minutes)
 	@$(BIN)/pytest -q -n 3 --dist worksteal -p no:schemathesis $(EXAMPLES) $(PYTEST) $(LIFECYCLE)
 
 .PHONY: lifecycle-faults

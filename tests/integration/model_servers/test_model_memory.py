@@ -1,21 +1,14 @@
 """What versions really take of a model server's memory, beside what is expected of them."""
 
 import asyncio
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from worlds.managed_server import ManagedServer
 from worlds.onnx_file import a_matrix_model
 
-from understudy.adapters.artifacts.folder_origin import FolderOrigin
-from understudy.adapters.artifacts.folder_stage import FolderStage
-from understudy.adapters.embedded.loopback_ports import free_port
-from understudy.adapters.memory.telemetry import MemoryTelemetry
-from understudy.adapters.model_servers.control.process_memory import ProcessMemory
-from understudy.adapters.model_servers.control.repository_control import RepositoryControl
-from understudy.adapters.model_servers.control.repository_folder import RepositoryFolder
 from understudy.core.loading.memory import MEBIBYTE, estimated_bytes
 from understudy.core.loading.state import LoadingState
 from understudy.errors import NothingFits
@@ -26,27 +19,8 @@ SIZES = (8, 24, 64)
 """MiB of the models."""
 
 
-class Server:
-    """A model server as a process, and what an agent has beside it."""
-
-    def __init__(self, folder: Path) -> None:
-        port = free_port()
-        command = [sys.executable, "-m", "understudy.entrypoints.modelserver", "--port", "0"]
-        repository = folder / "models"
-        self.process = subprocess.Popen(
-            [*command, "--repository", str(repository), "--control-port", str(port)], stdout=subprocess.PIPE
-        )
-        assert self.process.stdout is not None
-        self.process.stdout.readline()
-        (folder / "pid").write_text(str(self.process.pid))
-        self.artifacts = folder / "artifacts"
-        self.artifacts.mkdir()
-        self.stage = FolderStage(folder / "stage", {"": FolderOrigin(self.artifacts)})
-        self.measure = ProcessMemory(folder / "pid").used_bytes
-        self.control = RepositoryControl(f"127.0.0.1:{port}", RepositoryFolder(repository))
-
-    def budget(self, capacity_bytes: int) -> MemoryBudget:
-        return MemoryBudget(self.stage, MemoryTelemetry(), capacity_bytes=capacity_bytes, measure=self.measure)
+class Server(ManagedServer):
+    """With artifacts of any size."""
 
     async def fetched(self, name: str, mebibytes: int) -> tuple[Path, VersionAtServer]:
         (self.artifacts / f"{name}.onnx").write_bytes(a_matrix_model(mebibytes * MEBIBYTE))
@@ -65,11 +39,7 @@ class Server:
 async def server(tmp_path: Path) -> AsyncIterator[Server]:
     started = await asyncio.to_thread(Server, tmp_path)
     yield started
-    await started.control.close()
-    started.process.terminate()
-    started.process.wait(20)
-    assert started.process.stdout is not None
-    started.process.stdout.close()
+    await started.stop()
 
 
 async def test_what_is_expected_by_size_is_within_twice_and_half_of_what_is_measured(server: Server):
