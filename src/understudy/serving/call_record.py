@@ -69,6 +69,7 @@ class CallRecorder:
         It comes after the rows: a defect in here is logged, and costs neither the rows nor the answers.
         """
         counts: _Counts = defaultdict(_no_counts)
+        good = Status.OK
         for call in ended:
             try:
                 if call.span is not None and call.span.is_recorded:
@@ -77,7 +78,7 @@ class CallRecorder:
                     self._add_both(counts, call, call.failed)
                     continue
                 prediction, error = call.prediction, call.error
-                seconds, scores = counts[call.version, call.role, Status.OK if error is None else _outcome_word(error)]
+                seconds, scores = counts[call.version, call.role, good if error is None else _outcome_word(error)]
                 seconds.append(call.ended - call.started)
                 if prediction is not None and prediction.score is not None:
                     scores.append(prediction.score)
@@ -107,6 +108,7 @@ class CallRecorder:
             unix: When, in seconds since the epoch.
         """
         done = []
+        shadow, hit, good = Role.SHADOW, CacheResult.HIT, Status.OK
         for call in ended:
             try:
                 prediction, assembled, error = call.prediction, call.assembled, call.error
@@ -119,14 +121,14 @@ class CallRecorder:
                 told = error or fallback_from
                 call.log_row = row_of((  # by places: columns by their names take three times as long
                     call.prediction_id, unix, call.version.id,
-                    call.version.id if role is Role.SHADOW else route.version.id,
+                    call.version.id if role is shadow else route.version.id,
                     request.entity_id,
                     "" if assembled is None else assembled.digest, text,
                     None if prediction is None else prediction.score,
                     int((call.ended - call.started - call.waited) * 1_000_000),
                     role, route.reason, route.bucket, policy.generation, policy.rollout_id,
-                    call.cache is CacheResult.HIT,
-                    Status.OK if told is None else _status(error, fallback_from),
+                    call.cache is hit,
+                    good if told is None else _status(error, fallback_from),
                     None if told is None else told.code,
                     () if assembled is None else assembled.defaulted,
                     None if call.caller_seconds is None else _deadline_us(call, call.caller_seconds),

@@ -41,6 +41,9 @@ def bucket_of(key: str, entity_id: str) -> int:
     return int.from_bytes(digest) % BUCKETS
 
 
+_CHAMPION, _CHALLENGER, _BY_BUCKET = Role.CHAMPION, Role.CHALLENGER, Reason.BUCKET
+
+
 def choose_route(
     policy: ServingPolicy, entity_id: str, category: str | None = None, forced: ModelVersion | None = None
 ) -> Route:
@@ -56,17 +59,17 @@ def choose_route(
     weight = policy.challenger_weight
     challenger = policy.challenger if weight > 0 else None
     if challenger is None and not policy.arms:
-        return Route(policy.champion, Role.CHAMPION, bucket, Reason.BUCKET)
+        return Route(policy.champion, _CHAMPION, bucket, _BY_BUCKET)
     role = policy.category_roles.get(category) if category is not None else None
-    if role is None or (role is Role.CHALLENGER and challenger is None):
+    if role is None or (role is _CHALLENGER and challenger is None):
         version = challenger if bucket < weight else policy.arms.get(bucket)
-        reason = Reason.BUCKET
+        reason = _BY_BUCKET
     else:
-        version = challenger if role is Role.CHALLENGER and not is_held_out(policy, entity_id) else None
+        version = challenger if role is _CHALLENGER and not is_held_out(policy, entity_id) else None
         reason = Reason.CATEGORY
     if version is not None:
-        return Route(version, Role.CHALLENGER, bucket, reason)
-    return Route(policy.champion, Role.CHAMPION, bucket, reason)
+        return Route(version, _CHALLENGER, bucket, reason)
+    return Route(policy.champion, _CHAMPION, bucket, reason)
 
 
 class Assignment(NamedTuple):

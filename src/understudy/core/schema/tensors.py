@@ -26,12 +26,9 @@ class Datatype(Enum):
     def __init__(self, wire_name: str, letter: str, numpy_name: str) -> None:
         self.wire_name = wire_name
         self.letter = letter
-        self.numpy_dtype: np.dtype[Any] = np.dtype(numpy_name).newbyteorder("<")
-
-    @property
-    def is_float(self) -> bool:
+        self.is_float = wire_name.startswith("FP")
         """Whether values are rounded to a binary fraction."""
-        return self in (Datatype.FP32, Datatype.FP64)
+        self.numpy_dtype: np.dtype[Any] = np.dtype(numpy_name).newbyteorder("<")
 
     @property
     def is_integer(self) -> bool:

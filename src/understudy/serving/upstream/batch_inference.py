@@ -83,7 +83,10 @@ class BatchInference:
         for place, output in zip(places, row_outputs_of(tensor, places, batch=self._batches), strict=True):
             prediction = found[place]
             assert isinstance(prediction, Prediction)
-            found[place] = output if isinstance(output, BadAnswer) else prediction.but(output=output)
+            if isinstance(output, BadAnswer):
+                found[place] = output
+            else:
+                found[place] = Prediction(prediction.json, prediction.score, output)
         return found
 
     async def _ask_in_parts(self, refused: list[WaitingRow], problem: BadAnswer) -> None:
