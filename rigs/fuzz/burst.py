@@ -17,12 +17,35 @@ from understudy.adapters._proto import methods
 from understudy.adapters._proto import understudy_oip_pb2 as oip
 from understudy.adapters._proto import understudy_tfserving_pb2 as tfserving
 from understudy.adapters.dev_server.example_models import example_rows
+from understudy.entrypoints.proxy.dialects.protobuf import INLINE_MESSAGE_BYTES
 
 BURST = 40
+SERVICES: Mapping[str, Sequence[str]] = {
+    methods.TFSERVING_PREDICTION_SERVICE: ("Predict", "Classify", "Regress", "GetModelMetadata", "MultiInference"),
+    methods.TFSERVING_MODEL_SERVICE: ("GetModelStatus", "HandleReloadConfigRequest"),
+}
+"""Of TensorFlow Serving, whose messages name their model in a message of its own, their first field."""
+OTHERS: Mapping[str, Sequence[str]] = {
+    methods.OIP_SERVICE: (
+        methods.OIP_MODEL_INFER,
+        methods.OIP_MODEL_READY,
+        methods.OIP_MODEL_METADATA,
+        methods.OIP_MODEL_CONFIG,
+        methods.OIP_MODEL_STATISTICS,
+        methods.OIP_REPOSITORY_INDEX,
+        methods.OIP_SERVER_METADATA,
+        methods.OIP_SERVER_READY,
+        methods.OIP_SERVER_LIVE,
+    ),
+    methods.HEALTH_SERVICE: ("Check",),
+}
+"""Whose messages name it in a string, their first field."""
 CLASSIFY = f"/{methods.TFSERVING_PREDICTION_SERVICE}/Classify"
 _POOL_CALLS = 100
 """At once: more than a worker keeps connections of any kind."""
 _BODY_BYTES = 1_048_576
+_MORE = 0x80
+"""The bit of a byte of protobuf's numbers that says that more follows."""
 _ACCEPTED = REFUSED | {413, 503, 504}
 _IN_DIALECTS = (
     (PATHS[0], b'{"inputs":[{"name":"input","datatype":"FP32","shape":[1,13],"data":', b"}]}"),
@@ -79,6 +102,62 @@ def grpc_bursts() -> Mapping[str, Sequence[GrpcCase]]:
     found = {name: (path, unit * (_BODY_BYTES // len(unit))) for name, (path, unit) in repeated.items()}
     found |= {"many parameters": (INFER, _many_parameters()), "empty examples": (CLASSIFY, _empty_examples())}
     return {f"over gRPC, {name}": _messages(*one) for name, one in found.items()}
+
+
+def naming_bursts() -> Mapping[str, Sequence[GrpcCase]]:
+    """Return :data:`BURST` messages of each kind, whose length is in what names their model, to every unary method.
+
+    Of three to a method one is as long as it may be, one is that compressed, and one is just parsed on the event loop.
+    """
+    within = {
+        "empty versions": b"\x12\x00",
+        "unknown fields": b"\x7a\x00",
+        "unknown numbers": b"\x78\x00",
+        "unknown groups": b"\x7b\x7c",
+        "groups within groups": b"\x7b" * 90 + b"\x7c" * 90,
+        "groups without an end": b"\x7b",
+        "fields within fields": _within_each_other(40),
+    }
+    return {f"over gRPC, naming a model by {name}": _naming(unit) for name, unit in within.items()}
+
+
+def unary_paths() -> Mapping[str, bool]:
+    """Return every unary method's path, and whether its messages name their model in a message of its own."""
+    return {
+        f"/{service}/{name}": services is SERVICES
+        for services in (SERVICES, OTHERS)
+        for service, names in services.items()
+        for name in names
+    }
+
+
+def _naming(unit: bytes) -> Sequence[GrpcCase]:
+    paths = list(unary_paths().items())
+    cases = []
+    for number in range(BURST):
+        path, is_in_message = paths[number % len(paths)]
+        size = (_BODY_BYTES, _BODY_BYTES, INLINE_MESSAGE_BYTES)[number % 3] - 200
+        filling = unit * (size // len(unit))
+        named = b"\x0a" + bytes([len(VISITS)]) + VISITS.encode()
+        message = _sized(0x0A, named + filling) if is_in_message else named + filling
+        cases.append(GrpcCase(path, gzip.compress(message), "gzip") if number % 3 == 1 else GrpcCase(path, message))
+    return cases
+
+
+def _within_each_other(depth: int) -> bytes:
+    """Return a field that holds a field that holds a field."""
+    found = b"\x7a\x00"
+    for _ in range(depth):
+        found = _sized(0x7A, found)
+    return found
+
+
+def _sized(tag: int, content: bytes) -> bytes:
+    length, size = len(content), bytearray()
+    while length >= _MORE:
+        size.append(length % _MORE | _MORE)
+        length //= _MORE
+    return bytes([tag, *size, length]) + content
 
 
 def _messages(path: str, message: bytes) -> Sequence[GrpcCase]:

@@ -20,7 +20,7 @@ import asyncpg
 from loadtests.result import about, say, write_result
 from rigs.fuzz.attack import SHOWN_BYTES, Tally, send_cases, send_wire
 from rigs.fuzz.bombs import bomb_cases, grpc_bomb_cases, over_http_of, send_bombs, send_bombs_at_once
-from rigs.fuzz.burst import bursts, good_calls, grpc_bursts, unread_answers
+from rigs.fuzz.burst import bursts, good_calls, grpc_bursts, naming_bursts, unary_paths, unread_answers
 from rigs.fuzz.cases import (
     Case,
     batch_cases,
@@ -218,7 +218,7 @@ def _send_bursts(world: World) -> list[Tally]:
     senders: dict[str, Callable[[], Coroutine[Any, Any, Tally]]] = {}
     for name, cases in bursts().items():
         senders[name] = partial(send_cases, world.port, f"at once: {name}", cases, len(cases))
-    for name, messages in grpc_bursts().items():
+    for name, messages in {**grpc_bursts(), **naming_bursts()}.items():
         senders[name] = partial(send_grpc, world.grpc_port, f"at once: {name}", messages, len(messages))
     tallies = []
     for send in senders.values():
@@ -314,7 +314,7 @@ def _bomb_checks(tallies: Sequence[Tally], workers: int) -> list[Check]:
 def _series_check(before: Mapping[str, float], after: Mapping[str, float]) -> Check:
     """Series may begin for an error that had not occurred; nothing in a label may be a caller's choice."""
     known = {value for name in before for _, value in _LABEL.findall(name)} | _WORDS
-    known |= {model.name for model in attacked_models()} | label_values()
+    known |= {model.name for model in attacked_models()} | label_values() | {path[1:] for path in unary_paths()}
     known |= {feature["name"] for model in attacked_models() for feature in model.input_schema["features"]}
     foreign = [
         name
