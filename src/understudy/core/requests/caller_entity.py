@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from understudy.core.schema.typed_decoder import MAX_ENTITY_ID
+from understudy.core.value import Value
 from understudy.errors import EntityIdInvalid, InputInvalid, Violation
 
 ENTITY_ID, CATEGORY = "entity_id", "category"
@@ -16,9 +17,6 @@ HOW_TO = (
 )
 
 
-_NOTHING = (None, None)
-
-
 class EntityFrom(StrEnum):
     """Where a call's entities were found."""
 
@@ -27,7 +25,7 @@ class EntityFrom(StrEnum):
     NONE = "none"
 
 
-class Named(NamedTuple):
+class Named(Value, frozen=True, gc=False):
     """What one place of a call says, and which place that is."""
 
     value: Any
@@ -37,7 +35,7 @@ class Named(NamedTuple):
     """Where it stands in the body."""
 
 
-class Whose(NamedTuple):
+class Whose(Value, frozen=True, gc=False):
     """What a body says of entities and categories: by row where it has them so, and of the whole call."""
 
     entities: Sequence[Any] | None = None
@@ -50,7 +48,7 @@ UNSAID = Whose()
 """Of a body that says nothing of them."""
 
 
-class Owners(NamedTuple):
+class Owners(Value, frozen=True, gc=False):
     """The entity and the category of each row."""
 
     rows: tuple[tuple[str, str | None], ...]
@@ -78,31 +76,39 @@ def owners_of(whose: Whose, rows: int, *, entity: Named | None, category: Named 
         if drawn is None:
             raise EntityIdInvalid("the call names no entity", hint=HOW_TO)
         found, entities = EntityFrom.NONE, (DRAWN_PREFIX + drawn,) * rows
-    given = categories or (None,) * rows
-    return Owners(tuple(zip(entities, given, strict=True)), found)
+    if rows == 1:
+        return Owners(((entities[0], None if categories is None else categories[0]),), found)
+    return Owners(tuple(zip(entities, categories or (None,) * rows, strict=True)), found)
 
 
 def _one_each(
-    name: str, by_row: Sequence[Any] | None, of_call: Sequence[Named | None], rows: int, error: type[InputInvalid]
+    name: str,
+    by_row: Sequence[Any] | None,
+    named: tuple[Named | None, Named | None],
+    rows: int,
+    error: type[InputInvalid],
 ) -> tuple[tuple[str, ...] | None, bool]:
     """Return the value of each row, and whether the rows themselves have it; ``None``: nothing does."""
-    if by_row is None and of_call == _NOTHING:
-        return None, False
-    named = [one for one in of_call if one is not None]
-    texts = [_text_of(name, one.value, f"in {one.place}", error, one.pointer) for one in named]
-    if len(set(texts)) > 1:
-        raise error(_differ(name, texts[0], named[0].place, texts[1], named[1].place), hint=HOW_TO)
+    one, other = named
+    if one is None:
+        if other is None and by_row is None:
+            return None, False
+        one, other = other, None
+    text = None if one is None else _text_of(name, one.value, one.place, error, one.pointer)
+    if one is not None and other is not None:
+        second = _text_of(name, other.value, other.place, error, other.pointer)
+        if second != text:
+            raise error(_differ(name, str(text), one.place, second, other.place), hint=HOW_TO)
     if by_row is None:
-        return ((texts[0],) * rows if texts else None), False
-    found = tuple(_text_of(name, value, f"in row {row}", error) for row, value in enumerate(by_row))
-    if texts:
-        row = next((row for row, text in enumerate(found) if text != texts[0]), None)
-        if row is not None:
-            raise error(_differ(name, found[row], f"row {row}", texts[0], named[0].place), hint=HOW_TO)
+        return (None if text is None else (text,) * rows), False
+    found = tuple(_text_of(name, value, f"row {row}", error) for row, value in enumerate(by_row))
+    row = None if text is None else next((row for row, of_row in enumerate(found) if of_row != text), None)
+    if one is not None and row is not None:
+        raise error(_differ(name, found[row], f"row {row}", str(text), one.place), hint=HOW_TO)
     return found, True
 
 
-def _text_of(name: str, value: Any, where: str, error: type[InputInvalid], pointer: str | None = None) -> str:
+def _text_of(name: str, value: Any, place: str, error: type[InputInvalid], pointer: str | None = None) -> str:
     """Return a name as text: callers also send whole numbers, and a value of a row in lists of one."""
     while isinstance(value, list) and len(value) == 1:
         value = value[0]
@@ -111,7 +117,7 @@ def _text_of(name: str, value: Any, where: str, error: type[InputInvalid], point
         return text
     detail = f"expected a string of 1 to {MAX_ENTITY_ID} characters without U+0000, or a whole number"
     places = () if pointer is None else (Violation(pointer, detail),)
-    raise error(f"{name} {where}: {detail}", places, hint=HOW_TO)
+    raise error(f"{name} in {place}: {detail}", places, hint=HOW_TO)
 
 
 def _differ(name: str, first: str, place: str, second: str, other: str) -> str:

@@ -1,14 +1,16 @@
 """A call in a model server's protocol, read: the features of each row, and where in its body they stood."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, overload
+from hashlib import sha256
+from typing import Any, overload
 
 from understudy.core.requests.caller_entity import EntityFrom, Owners, Whose
 from understudy.core.requests.predict import DrawnTypedRow, LongRequest, PredictRequest, TypedRequest, TypedRow
 from understudy.core.requests.tensor_inputs import LONG_ELEMENTS, MAX_ROWS, InputPlaces, NamedInput, shown
 from understudy.core.schema.features import feature_at
-from understudy.core.schema.schema import assembled
+from understudy.core.schema.schema import Assembled
 from understudy.core.schema.typed_decoder import TypedDecoder
+from understudy.core.value import Value
 from understudy.errors import BatchInvalid, InputInvalid, RequestError, UnderstudyError, Violation
 
 PlaceOf = Callable[[int, str | None, int], str]
@@ -22,6 +24,8 @@ class RowsOnDemand(Sequence[Mapping[str, Any]]):
         count: How many rows there are.
         make: Makes them.
     """
+
+    __slots__ = ("_count", "_made", "_make")
 
     def __init__(self, count: int, make: Callable[[], Sequence[Mapping[str, Any]]]) -> None:
         self._count = count
@@ -41,14 +45,14 @@ class RowsOnDemand(Sequence[Mapping[str, Any]]):
         return self._made[place]
 
 
-class PackedRows(NamedTuple):
+class PackedRows(Value, frozen=True, gc=False):
     """Rows that a typed decoder took: what it packs for each of them."""
 
     decoder: TypedDecoder
     rows: Sequence[bytes]
 
 
-class CallerRequest(NamedTuple):
+class CallerRequest(Value, frozen=True, gc=False):
     """What a body says."""
 
     rows: Sequence[Mapping[str, Any]]
@@ -67,11 +71,19 @@ class CallerRequest(NamedTuple):
         is_drawn = owners.found is EntityFrom.NONE
         if self.packed is not None:
             typed = DrawnTypedRow if is_drawn else TypedRow
-            decoder, contents = self.packed
-            return [
-                typed(entity_id, category, assembled((content,)), decoder, b"", None, self.rows, row)
+            decoder, contents, rows = self.packed.decoder, self.packed.rows, self.rows
+            length = decoder.hashed_length
+            if len(contents) == 1:
+                (content,), ((entity_id, category),) = contents, owners.rows
+                digest = sha256(length + content).hexdigest()
+                return (typed(entity_id, category, Assembled((content,), digest, ()), decoder, b"", None, rows),)
+            return [  # the hash is input_hash_of(), as read_predict() makes it
+                typed(
+                    entity_id, category, Assembled((content,), sha256(length + content).hexdigest(), ()), decoder,
+                    b"", None, rows, row,
+                )
                 for row, ((entity_id, category), content) in enumerate(zip(owners.rows, contents, strict=True))
-            ]
+            ]  # fmt: skip
         kind = PredictRequest if self.elements <= LONG_ELEMENTS else LongRequest
         return [
             kind(entity_id, row, category, is_drawn)

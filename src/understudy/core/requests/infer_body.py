@@ -42,21 +42,26 @@ def read_infer(body: bytes, header_length: int | None, schema: InputSchema) -> I
         InputInvalid: Values do not fit the inputs, or are named by nothing that the version has.
         NotOffered: It asks for sequences, shared memory or classification.
     """
+    return read_plain_infer(body, header_length, schema) or _read_any(body, header_length, schema)
+
+
+def read_plain_infer(body: bytes, header_length: int | None, schema: InputSchema) -> InferCall | None:
+    """Read a whole body as :func:`read_infer` does, in one pass; ``None`` of one that is not of the plainest form."""
     typed = typed_bodies_of(schema)
-    found = None
-    if typed is not None and header_length is None:
+    if typed is None:
+        return None
+    if header_length is None:
         found = typed.infer(body, None)
-    elif typed is not None and header_length is not None:
+    else:
         found = typed.infer(body[:header_length], body[header_length:])
-    if typed is None or found is None:
-        return _read_any(body, header_length, schema)
+    if found is None:
+        return None
 
     def reread() -> CallerRequest:
         return _read_any(body, header_length, schema).request
 
-    return InferCall(
-        typed.request((found.row,), found.whose, _place_of, reread), found.id, found.outputs, found.binary, None
-    )
+    request = typed.request(found.rows, found.whose, typed.place_of, reread)
+    return InferCall(request, found.id, found.outputs, found.binary, None)
 
 
 def _read_any(body: bytes, header_length: int | None, schema: InputSchema) -> InferCall:
@@ -76,11 +81,6 @@ def _read_any(body: bytes, header_length: int | None, schema: InputSchema) -> In
     binary = parameters.get("binary_data_output") is True
     request = request_of(tensors, parameters, schema)
     return InferCall(request, own_id, _outputs_of(document, binary), binary, timeout_of(parameters))
-
-
-def _place_of(_row: int, name: str | None, element: int) -> str:
-    """Return where an element of the one row stands."""
-    return "/inputs" if name is None else f"/inputs/0/data/{element}"
 
 
 def _tensors_of(document: Mapping[str, Any], raw: memoryview) -> list[InferTensor]:

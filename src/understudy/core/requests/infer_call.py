@@ -1,10 +1,11 @@
 """Infer calls of the Open Inference Protocol, apart from the message that they come in: what a caller may ask for."""
 
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from understudy.core.requests.caller_request import CallerRequest, refuse_inputs
 from understudy.core.requests.tensor_inputs import shown
+from understudy.core.value import Value
 from understudy.errors import NotOffered
 
 MAX_TEXT = 1_024
@@ -16,14 +17,14 @@ VERSION_OUTPUT = "understudy_version"
 """An output that callers may name beside the model's: who answered each row."""
 
 
-class WantedOutput(NamedTuple):
+class WantedOutput(Value, frozen=True, gc=False):
     """An output that a caller names, and whether its values are to come as bytes."""
 
     name: str
     binary: bool
 
 
-class InferCall(NamedTuple):
+class InferCall(Value, frozen=True, gc=False):
     """A body, read."""
 
     request: CallerRequest

@@ -177,23 +177,15 @@ def _packed(
     if spec is not schema.packed[0].spec:
         return None
     try:
+        rows: Sequence[bytes] | None = None
         if tensor.content is not None:
-            rows = _cut(tensor.content, spec.size * spec.datatype.numpy_dtype.itemsize, count)
-            return PackedRows(decoder, rows) if all(map(decoder.is_good, rows)) else None
-        if not isinstance(tensor.data, list):
-            return None
-        is_nested = spec.size > 1 and len(tensor.data) == count
-        values = tensor.data if is_nested else _cut(tensor.data, spec.size, count)
-        return PackedRows(decoder, list(map(decoder.packed_row, values)))
+            rows = decoder.rows_in(tensor.content)
+        elif isinstance(tensor.data, list):
+            is_nested = spec.size > 1 and len(tensor.data) == count
+            rows = list(map(decoder.packed_row, tensor.data)) if is_nested else decoder.packed_rows(tensor.data)
     except UNREADABLE:
         return None
-
-
-def _cut(whole: Any, size: int, count: int) -> list[Any]:
-    """Return a sequence in pieces of one size, raising :class:`KeyError` where it has not so many."""
-    if len(whole) != size * count:
-        raise KeyError
-    return [whole] if count == 1 else [whole[start : start + size] for start in range(0, len(whole), size)]
+    return None if rows is None or len(rows) != count else PackedRows(decoder, rows)
 
 
 def _rows_of(sent: Sequence[InferTensor], wanted: Mapping[str, NamedInput], *, batch: bool) -> int:

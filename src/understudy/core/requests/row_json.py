@@ -6,7 +6,7 @@ of features. ``{"inputs": ...}`` holds columns: a value, or an object of values,
 
 import base64
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from understudy.core.requests.caller_entity import CATEGORY, ENTITY_ID, Named, Whose
 from understudy.core.requests.caller_request import (
@@ -29,6 +29,7 @@ from understudy.core.schema.features import MAX_NAME_SHOWN
 from understudy.core.schema.schema import InputSchema
 from understudy.core.schema.tensors import Datatype, shape_text
 from understudy.core.schema.typed_decoder import UNREADABLE
+from understudy.core.value import Value
 from understudy.errors import InputInvalid, MalformedBody, Violation
 
 FORMS = 'Send {"instances": [row, …]} or {"inputs": {name: column, …}}.'
@@ -40,7 +41,7 @@ MAX_SHARED_TEXT = 1_048_576
 _BASE64 = frozenset({"b64"})
 
 
-class RowCall(NamedTuple):
+class RowCall(Value, frozen=True, gc=False):
     """A body, read: its request, how it wrote its rows, and the signature that it names."""
 
     request: CallerRequest
@@ -50,10 +51,15 @@ class RowCall(NamedTuple):
 
 def read_row_body(body: bytes, schema: InputSchema) -> RowCall:
     """Read a whole body; raises as :func:`read_row_json`, and :class:`MalformedBody` where it is no JSON."""
+    return read_plain_rows(body, schema) or read_row_json(parse(body), schema)
+
+
+def read_plain_rows(body: bytes, schema: InputSchema) -> RowCall | None:
+    """Read a body as :func:`read_row_body` does, in one pass; ``None`` of one that is not in the plainest form."""
     typed = typed_bodies_of(schema)
     found = None if typed is None else typed.rows(body)
     if typed is None or found is None:
-        return read_row_json(parse(body), schema)
+        return None
 
     def reread() -> CallerRequest:
         return read_row_json(parse(body), schema).request

@@ -1,6 +1,6 @@
 """Bodies of other protocols in their plainest form, read in one pass by types, as our own form is.
 
-That is one row of the version's one tensor in the Open Inference Protocol, flat or as bytes, and lists in KServe V1.
+That is the version's one tensor in the Open Inference Protocol, flat or as bytes, and lists in KServe V1.
 What is not accepted here goes to the general readers, which alone refuse; what is accepted they read alike, which a
 property test compares.
 
@@ -10,7 +10,7 @@ Source:
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -22,6 +22,7 @@ from understudy.core.requests.infer_call import MAX_TEXT, WantedOutput
 from understudy.core.requests.tensor_inputs import MAX_ROWS, caller_inputs_of
 from understudy.core.schema.schema import InputSchema
 from understudy.core.schema.typed_decoder import UNREADABLE
+from understudy.core.value import Value
 
 
 class _Parameters(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -43,17 +44,17 @@ class _Output(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     parameters: _OutputParameters | UnsetType = UNSET
 
 
-class TypedInfer(NamedTuple):
-    """What an infer call says beside its row."""
+class TypedInfer(Value, frozen=True, gc=False):
+    """What an infer call says: its rows, and what stands beside them."""
 
-    row: bytes
+    rows: Sequence[bytes]
     whose: Whose
     id: str | None
     outputs: tuple[WantedOutput, ...]
     binary: bool
 
 
-class TypedRows(NamedTuple):
+class TypedRows(Value, frozen=True, gc=False):
     """What rows as lists say."""
 
     rows: Sequence[bytes]
@@ -70,41 +71,66 @@ class TypedBodies:
 
     def __init__(self, schema: InputSchema) -> None:
         assert schema.decoder is not None
-        self._schema, self._decoder = schema, schema.decoder
+        self._decoder = schema.decoder
         spec = schema.packed[0].spec
-        self._named = (spec.name, spec.datatype.wire_name, [1, *spec.shape])
-        self._infer, self._rows = (msgspec.json.Decoder(kind).decode for kind in _kinds(schema.decoder.row_type))
+        self._named, self._shape = (spec.name, spec.datatype.wire_name), spec.shape
+        self._alone = (*self._named, [1, *spec.shape])
+        wanted = caller_inputs_of(schema).alone(spec.name)
+        assert wanted is not None
+        self._wanted, self._width = wanted, len(schema.features)
+        one, several, rows = _kinds(schema.decoder.row_type, len(schema.features))
+        self._infer = msgspec.json.Decoder(one).decode
+        self._infer_several = None if schema.decoder.floats is None else msgspec.json.Decoder(several).decode
+        self._rows = msgspec.json.Decoder(rows).decode
 
     def infer(self, head: bytes, content: bytes | None) -> TypedInfer | None:
-        """Read an infer call of one row: its JSON, and what comes behind that."""
+        """Read an infer call: its JSON, and what comes behind that."""
         if b"\\" in head or not head.isascii():
             return None
         try:
-            found = self._infer(head)
-            name, datatype, shape, values, more = astuple(found.inputs[0])
-            row = self._decoder.pack(*astuple(values)) if values is not UNSET else content
+            found, rows = self._infer_rows(head, content)
         except UNREADABLE:
             return None
-        keys = 5 + (found.id is not UNSET)
-        if content is not None:
-            keys += 1
-            is_whole = more is not UNSET and more.binary_data_size == len(content)
-            if values is not UNSET or not is_whole or not self._decoder.is_good(content):
-                return None
-        elif more is not UNSET or row is None:
+        if rows is None or not self._is_whole(found.inputs[0], len(rows), content):
             return None
+        keys = (5 if content is None else 6) + (found.id is not UNSET)
         whose, binary, parameters = UNSAID, False, found.parameters
         if parameters is not UNSET:
             keys += 1 + _count(parameters)
-            whose, binary = _whose((), parameters), parameters.binary_data_output is True
+            whose, binary = _whose(parameters), parameters.binary_data_output is True
         outputs: tuple[WantedOutput, ...] | None = ()
         if found.outputs is not UNSET:
             keys += 1 + sum(1 if one.parameters is UNSET else 3 for one in found.outputs)
             outputs = _outputs_of(found.outputs, binary=binary)
-        if (name, datatype, shape) != self._named or head.count(b":") != keys or outputs is None:
+        if head.count(b":") != keys or outputs is None:
             return None
-        assert row is not None
-        return TypedInfer(row, whose, None if found.id is UNSET else found.id, outputs, binary)
+        return TypedInfer(rows, whose, None if found.id is UNSET else found.id, outputs, binary)
+
+    def _is_whole(self, tensor: Any, rows: int, content: bytes | None) -> bool:
+        """Whether a tensor is the version's own with so many rows, and says rightly how many bytes it has."""
+        name, datatype, shape, _, more = astuple(tensor)
+        fitting = self._alone if rows == 1 else (*self._named, [rows, *self._shape])
+        if (name, datatype, shape) != fitting or rows > MAX_ROWS:
+            return False
+        return more is UNSET if content is None else more is not UNSET and more.binary_data_size == len(content)
+
+    def _infer_rows(self, head: bytes, content: bytes | None) -> tuple[Any, Sequence[bytes] | None]:
+        """Return an infer call's JSON, and its rows; ``None`` where these are no good ones.
+
+        Raises one of :data:`UNREADABLE`.
+        """
+        decoder = self._decoder
+        try:
+            found = self._infer(head)
+        except UNREADABLE:
+            if self._infer_several is None or decoder.floats is None:
+                raise
+            found = self._infer_several(head)
+            return found, decoder.floats.packed(found.inputs[0].data) if content is None else None
+        values = found.inputs[0].data
+        if (values is UNSET) is (content is None):
+            return found, None
+        return found, (decoder.pack(*astuple(values)),) if content is None else decoder.rows_in(content)
 
     def rows(self, body: bytes) -> TypedRows | None:
         """Read rows that are lists."""
@@ -116,14 +142,17 @@ class TypedBodies:
             rows = [pack(*astuple(row)) for row in found.instances]
         except UNREADABLE:
             return None
-        said = (found.entity_id, found.category)
-        parameters, keys = found.parameters, 1 + sum(one is not UNSET for one in (*said, found.signature_name))
+        signature, parameters = found.signature_name, found.parameters
+        entity, category = _in_body(found.entity_id, "/entity_id"), _in_body(found.category, "/category")
+        keys = 1 + (entity is not None) + (category is not None) + (signature is not UNSET)
         if parameters is not UNSET:
             keys += 1 + _count(parameters)
+            by_parameters = _whose(parameters)
+            entity, category = entity or by_parameters.entity, category or by_parameters.category
         if body.count(b":") != keys:
             return None
-        whose = UNSAID if said == _SAYS_NOTHING and parameters is UNSET else _whose(said, parameters)
-        return TypedRows(rows, whose, None if found.signature_name is UNSET else found.signature_name)
+        whose = Whose(None, None, entity, category)
+        return TypedRows(rows, whose, None if signature is UNSET else signature)
 
     def request(
         self, rows: Sequence[bytes], whose: Whose, place_of: PlaceOf, reread: Callable[[], CallerRequest]
@@ -136,11 +165,14 @@ class TypedBodies:
             place_of: Says where elements stand.
             reread: Reads the body by the general reader, once something asks for features.
         """
-        wanted = caller_inputs_of(self._schema).alone(self._named[0])
-        assert wanted is not None
-        on_demand = RowsOnDemand(len(rows), lambda: reread().rows)
-        elements = len(rows) * len(self._schema.features)
-        return CallerRequest(on_demand, whose, wanted, place_of, elements, PackedRows(self._decoder, rows))
+        count = len(rows)
+        on_demand = RowsOnDemand(count, lambda: reread().rows)
+        packed = PackedRows(self._decoder, rows)
+        return CallerRequest(on_demand, whose, self._wanted, place_of, count * self._width, packed)
+
+    def place_of(self, row: int, name: str | None, element: int) -> str:
+        """Return where an element of an infer call's row stands."""
+        return "/inputs" if name is None else f"/inputs/0/data/{row * self._width + element}"
 
 
 @lru_cache(maxsize=1_024)
@@ -154,26 +186,31 @@ def typed_bodies_of(schema: InputSchema) -> TypedBodies | None:
     return TypedBodies(schema) if is_list and spec.name not in (ENTITY_ID, CATEGORY) else None
 
 
-_SAYS_NOTHING = (UNSET, UNSET)
-
-
-def _kinds(row: Any) -> tuple[Any, Any]:
-    """Return the types of an infer call and of rows as lists."""
-    text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
-    tensor: list[Any] = [("name", str), ("datatype", str), ("shape", list[int]), ("data", row | UnsetType, UNSET)]
-    tensor.append(("parameters", _TensorParameters | UnsetType, UNSET))
-    one = msgspec.defstruct("Tensor", tensor, forbid_unknown_fields=True, gc=False)
+def _kinds(row: Any, features: int) -> tuple[Any, Any, Any]:
+    """Return the types of an infer call with one row and of one with several, and of rows as lists."""
     parameters = ("parameters", _Parameters | UnsetType, UNSET)
-    alone = Annotated[list[one], msgspec.Meta(min_length=1, max_length=1)]  # type: ignore[valid-type]  # made here
-    outputs = ("outputs", list[_Output] | UnsetType, UNSET)
-    infer: list[Any] = [("inputs", alone), ("id", text | UnsetType, UNSET), parameters, outputs]
     texts: list[Any] = [(name, str | UnsetType, UNSET) for name in (ENTITY_ID, CATEGORY, "signature_name")]
     several = Annotated[list[row], msgspec.Meta(min_length=1, max_length=MAX_ROWS)]
     rows = [("instances", several), *texts, parameters]
+    flat = Annotated[list[float], msgspec.Meta(min_length=1, max_length=MAX_ROWS * features)]
     return (
-        msgspec.defstruct("Infer", infer, forbid_unknown_fields=True, gc=False),
+        _infer_with(row | UnsetType, UNSET),
+        _infer_with(flat),
         msgspec.defstruct("Rows", rows, forbid_unknown_fields=True, gc=False),
     )
+
+
+def _infer_with(*data: Any) -> Any:
+    """Return the type of an infer call whose elements are of a type; a second argument stands for missing ones."""
+    text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
+    tensor: list[Any] = [("name", str), ("datatype", str), ("shape", list[int]), ("data", *data)]
+    tensor.append(("parameters", _TensorParameters | UnsetType, UNSET))
+    one = msgspec.defstruct("Tensor", tensor, forbid_unknown_fields=True, gc=False)
+    alone = Annotated[list[one], msgspec.Meta(min_length=1, max_length=1)]  # type: ignore[valid-type]  # made here
+    parameters = ("parameters", _Parameters | UnsetType, UNSET)
+    outputs = ("outputs", list[_Output] | UnsetType, UNSET)
+    infer: list[Any] = [("inputs", alone), ("id", text | UnsetType, UNSET), parameters, outputs]
+    return msgspec.defstruct("Infer", infer, forbid_unknown_fields=True, gc=False)
 
 
 def _count(parameters: _Parameters) -> int:
@@ -189,16 +226,17 @@ def _outputs_of(listed: Sequence[_Output], *, binary: bool) -> tuple[WantedOutpu
     return found if len({one.name for one in found}) == len(found) else None
 
 
-def _whose(said: Sequence[Any], parameters: Any) -> Whose:
-    """Return whose call it is, by the body itself or else by its parameters."""
-    named: list[Named | None] = []
-    for place, name in enumerate((ENTITY_ID, CATEGORY)):
-        of_body = said[place] if said else UNSET
-        of_parameters = UNSET if parameters is UNSET else getattr(parameters, name)
-        if of_body is not UNSET:
-            named.append(Named(of_body, "the body", f"/{name}"))
-        elif of_parameters is not UNSET:
-            named.append(Named(of_parameters, "parameters", f"/parameters/{name}"))
-        else:
-            named.append(None)
-    return Whose(None, None, *named)
+def _whose(parameters: _Parameters) -> Whose:
+    """Return whose call it is by its parameters."""
+    if parameters.entity_id is UNSET and parameters.category is UNSET:
+        return UNSAID
+    entity = _in_parameters(parameters.entity_id, "/parameters/entity_id")
+    return Whose(None, None, entity, _in_parameters(parameters.category, "/parameters/category"))
+
+
+def _in_body(value: str | UnsetType, pointer: str) -> Named | None:
+    return None if value is UNSET else Named(value, "the body", pointer)
+
+
+def _in_parameters(value: str | UnsetType, pointer: str) -> Named | None:
+    return None if value is UNSET else Named(value, "parameters", pointer)

@@ -19,6 +19,8 @@ import msgspec
 import numpy as np
 from msgspec.structs import astuple
 
+from understudy.core.schema.float_rows import FloatRows
+
 MAX_ENTITY_ID = 255
 MAX_TYPED_FIELDS = 1_024
 """Inputs of a version for which a type with a field for each is compiled."""
@@ -116,6 +118,30 @@ class TypedDecoder:
         if self._inputs_type is None:
             self._inputs_type = _inputs_of(self._scalars)
         return self.pack(*astuple(msgspec.convert(inputs, self._inputs_type)))
+
+    @cached_property
+    def floats(self) -> FloatRows | None:
+        """What takes many rows at once, where all inputs are floats."""
+        checks, letter = self._scalars.checks, self._scalars.packer.format[-1]
+        if not self.takes_rows or letter not in "fd" or not all(float in types for _, types, _, _ in checks):
+            return None
+        return FloatRows(letter, [(max(least, -_BIG), min(greatest, _BIG)) for _, _, least, greatest in checks])
+
+    def packed_rows(self, values: Sequence[Any]) -> Sequence[bytes]:
+        """Pack the values of rows that follow each other; raises one of :data:`UNREADABLE`."""
+        width = len(self._scalars.checks)
+        if len(values) == width or self.floats is None:
+            return [self.packed_row(values[start : start + width]) for start in range(0, len(values), width)]
+        found = self.floats.packed(msgspec.convert(values, list[float]))
+        if found is None:
+            raise KeyError
+        return found
+
+    def rows_in(self, content: bytes) -> Sequence[bytes] | None:
+        """Return rows that are packed already, numbers within their bounds; ``None`` where that cannot be told."""
+        if len(content) == self._scalars.packer.size:
+            return (content,) if self.is_good(content) else None
+        return self.floats.unpacked(content) if self.takes_content and self.floats is not None else None
 
     def is_good(self, content: bytes) -> bool:
         """Whether bytes are packed values, numbers within their bounds; of those that :attr:`takes_content` only."""

@@ -10,6 +10,7 @@ import pytest
 from builders import a_version
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 from understudy.core.requests.caller_entity import owners_of
 from understudy.core.requests.caller_request import CallerRequest
@@ -107,7 +108,7 @@ def _around(draw: st.DrawFn, document: dict[str, Any], more: dict[str, Any]) -> 
 
 def _by_rows(body: bytes) -> Read:
     def read(compiled: InputSchema) -> tuple[CallerRequest, Any]:
-        request, *rest = read_row_body(body, compiled)
+        request, *rest = astuple(read_row_body(body, compiled))
         return request, rest
 
     return read
@@ -130,7 +131,7 @@ def _by_bytes(rows: list[list[Any]], content: bytes | None, names: list[str], ar
 
 def _by_infer(body: bytes, length: int | None) -> Read:
     def read(compiled: InputSchema) -> tuple[CallerRequest, Any]:
-        request, *rest = read_infer(body, length, compiled)
+        request, *rest = astuple(read_infer(body, length, compiled))
         return request, rest
 
     return read

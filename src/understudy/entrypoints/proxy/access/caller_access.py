@@ -16,10 +16,18 @@ from understudy.core.routing.access import (
 from understudy.core.routing.known_models import KnownModels
 from understudy.core.routing.policy import ApiKey, PolicySnapshot
 from understudy.core.routing.rate_limits import NO_LIMIT
-from understudy.entrypoints.proxy.messages.headers import HeaderFields, RequestOptions, read_headers
+from understudy.core.value import Value
+from understudy.entrypoints.proxy.messages.headers import HeaderFields, RequestOptions, content_length, read_headers
 from understudy.errors import PolicyNotLoaded, UnderstudyError, UnknownModel
 from understudy.ports.registry.tokens import TokenReader
 from understudy.serving.routing.rate_limits import RateLimiter
+
+
+class Admitted(Value, frozen=True):
+    """A caller that may call a model, for all of its calls in a turn of the event loop."""
+
+    key: ApiKey | None
+    is_limited: bool
 
 
 class CallerAccess:
@@ -67,17 +75,17 @@ class CallerAccess:
         if charges:
             self.rate_limiter.charge(self.key(options), options.content_length, self._now())
 
-    def admitted(self, options: RequestOptions, model_name: str) -> tuple[ApiKey | None, bool]:
-        """Admit a caller of predictions to a model, and charge nothing; raises as :meth:`admit`.
-
-        Returns:
-            Its key, and whether its calls are limited, for all of its calls in a turn of the event loop.
-        """
+    def admitted(self, options: RequestOptions, model_name: str) -> Admitted:
+        """Admit a caller of predictions to a model, and charge nothing; raises as :meth:`admit`."""
         snapshot, authorization, tokens = self._snapshot(), options.authorization, self._tokens
         now = self._wall()
         admit(snapshot, authorization, Scope.PREDICT, model_name, needs_key=self._needs_key, now=now, tokens=tokens)
         key = key_of(snapshot, authorization, tokens)
-        return key, self.rate_limiter.limits(key)
+        return Admitted(key, self.rate_limiter.limits(key))
+
+    def charge(self, caller: Admitted, fields: HeaderFields, now: float) -> None:
+        """Charge a call to a caller whose calls are limited; raises ``QuotaExceeded``."""
+        self.rate_limiter.charge(caller.key, content_length(fields.get(b"content-length")), now)
 
     def require_key(self, options: RequestOptions) -> None:
         """Let a caller pass whose model is not known yet: one with a key, whatever that permits, where one is needed.

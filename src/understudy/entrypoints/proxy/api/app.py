@@ -41,7 +41,7 @@ from understudy.entrypoints.proxy.control.handler import ControlHandler
 from understudy.entrypoints.proxy.control.outcomes import KnownNames, ask_names, receive_outcomes
 from understudy.entrypoints.proxy.control.read_models import DRAINING_DETAIL, model_detail, model_summary, readiness
 from understudy.entrypoints.proxy.dialects.catalogue import not_retired
-from understudy.entrypoints.proxy.dialects.dialect import Dialect
+from understudy.entrypoints.proxy.dialects.dialect import PlainDialect
 from understudy.entrypoints.proxy.dialects.handler import DialectHandler, Rules
 from understudy.entrypoints.proxy.dialects.kserve_v1 import KServeV1, status_document
 from understudy.entrypoints.proxy.dialects.open_inference import OpenInference
@@ -159,7 +159,7 @@ class Proxy:
 
     def _fast_path(self, handler: PredictHandler, parts: Parts) -> FastPath:
         settings = self.settings
-        dialects: dict[str, Dialect] = dict(zip(DIALECT_VERBS, (KServeV1(), OpenInference()), strict=True))
+        dialects: dict[str, PlainDialect] = dict(zip(DIALECT_VERBS, (KServeV1(), OpenInference()), strict=True))
         return FastPath(
             handler,
             self.new_id,

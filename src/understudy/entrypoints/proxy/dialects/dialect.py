@@ -1,7 +1,7 @@
 """What a dialect is: how a protocol's call is read, and how its answer is worded."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,8 @@ from understudy.core.schema.codec import split_bytes_elements
 from understudy.core.schema.row_output import RowOutput
 from understudy.core.schema.schema import OutputSchema
 from understudy.core.schema.tensors import Datatype
+from understudy.core.value import Value
+from understudy.entrypoints.proxy.messages.answers import Receipt
 from understudy.entrypoints.proxy.messages.reply import Header
 from understudy.entrypoints.proxy.predict.handler import INLINE_BYTES
 from understudy.errors import BadAnswer, UnderstudyError
@@ -25,11 +27,14 @@ INLINE_OUTPUT_BYTES = 262_144
 """Of an answer that is worded there, in a millisecond or two."""
 INLINE_LISTED_BYTES = 8_192
 """The same where each value is worded by itself, in up to a microsecond."""
+FLAT = (-1,)
+"""The shape of elements that follow each other."""
+MIXED = "mixed"
 UNNAMED_OUTPUT = "output"
 """Of an output that neither the server nor the version's schema names."""
 
 
-class Target(NamedTuple):
+class Target(Value, frozen=True, gc=False):
     """Whose answer a path asks for: a model's, and perhaps that of one version, by its name or by a label."""
 
     model_name: str
@@ -42,7 +47,7 @@ class Target(NamedTuple):
         return self.version is not None or self.label is not None
 
 
-class Output(NamedTuple):
+class Output(Value, frozen=True, gc=False):
     """The answers of all rows of a call: the server's own values."""
 
     name: str
@@ -54,7 +59,8 @@ class Output(NamedTuple):
     @property
     def content(self) -> bytes:
         """All elements, as in ``raw_output_contents``."""
-        return b"".join(self.contents)
+        contents = self.contents
+        return contents[0] if len(contents) == 1 else b"".join(contents)
 
     def array(self, shape: tuple[int, ...]) -> "NDArray[np.generic]":
         """Return the elements in a shape; strings are text.
@@ -68,20 +74,27 @@ class Output(NamedTuple):
             except UnicodeDecodeError:
                 raise BadAnswer(f"the output {self.name!r} is no text: ask for it as bytes") from None
             return np.fromiter(texts, object, count=len(texts)).reshape(shape)
-        return np.frombuffer(self.content, self.datatype.numpy_dtype).reshape(shape)
+        flat = np.frombuffer(self.content, self.datatype.numpy_dtype)
+        return flat if shape == FLAT else flat.reshape(shape)
 
 
-class Answered(NamedTuple):
+class Answered(Value, frozen=True, gc=False):
     """A call all of whose rows are answered."""
 
     target: Target
     calls: Sequence[Call]
+    rows: Sequence[RowOutput]
+    """What the server answered to each."""
     output: Output
     """The judged one."""
     batch: bool
     """Whether the output has a dimension of the rows."""
     names_version: bool
     """Whether the receipt says who answered."""
+    version: str
+    """Who answered: the version's label, or ``mixed``."""
+    role: str
+    """Its role, or ``mixed``."""
 
     @property
     def beside(self) -> "list[Output]":
@@ -90,9 +103,9 @@ class Answered(NamedTuple):
         Raises:
             BadAnswer: As :func:`output_of`.
         """
-        rows = [_row_of(call).beside for call in self.calls]
-        if not any(rows):
+        if not self.has_more:
             return []
+        rows = [row.beside for row in self.rows]
         kinds = {tuple((one.name, one.datatype, one.shape) for one in row) for row in rows}
         if len(kinds) > 1:
             raise _differ(self.calls)
@@ -109,7 +122,14 @@ class Answered(NamedTuple):
     @property
     def size(self) -> int:
         """How many bytes all outputs have."""
-        return sum(len(one.content) + sum(len(more.content) for more in one.beside) for one in map(_row_of, self.calls))
+        found = sum(map(len, self.output.contents))
+        return found + sum(len(more.content) for row in self.rows for more in row.beside) if self.has_more else found
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there are outputs beside the judged one."""
+        rows = self.rows
+        return bool(rows[0].beside) if len(rows) == 1 else any(row.beside for row in rows)
 
     def shape_of(self, output: Output) -> tuple[int, ...]:
         """Return an output's shape."""
@@ -120,37 +140,32 @@ class Answered(NamedTuple):
         """The judged output's shape."""
         return self.shape_of(self.output)
 
-    @property
-    def version(self) -> str:
-        """Return who answered: the version's label, or ``mixed``."""
-        return one_or_mixed([call.version.version for call in self.calls])
 
-    @property
-    def role(self) -> str:
-        """Return the role of who answered, or ``mixed``."""
-        return one_or_mixed([call.role.value for call in self.calls])
-
-
-class Worded(NamedTuple):
+class Worded(Value, frozen=True, gc=False):
     """An answer in the words of a protocol."""
 
-    headers: list[Header]
+    headers: Sequence[Header]
     """Beside the receipt's, with the content type."""
     body: bytes
 
 
-class Outcome(NamedTuple):
+class Outcome(Value, frozen=True, gc=False):
     """What comes of a call: an answer, or an error of the first row that failed or of the call itself."""
 
     worded: Worded | None = None
     error: UnderstudyError | None = None
     row: int | None = None
     """The row that failed, of several."""
-    receipt: tuple[Header, ...] = ()
-    """Empty without a route."""
+    receipt: Receipt | None = None
+    """There is none without a route."""
+
+    @property
+    def receipt_headers(self) -> tuple[Header, ...]:
+        """The receipt as headers; none without a route."""
+        return () if self.receipt is None else self.receipt.headers
 
 
-class Reading(NamedTuple):
+class Reading(Value, frozen=True, gc=False):
     """A call that was read."""
 
     request: CallerRequest
@@ -184,30 +199,67 @@ class Dialect(Protocol):
         """
 
 
+class PlainDialect(Dialect, Protocol):
+    """A protocol whose plain bodies are read in one pass."""
+
+    def read_plain(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading | None:
+        """Read a call whose body is not short, on the event loop; ``None`` where that would take long.
+
+        Args:
+            body: At most :data:`INLINE_BYTES`.
+            fields: As of :meth:`read`.
+            version: As of :meth:`read`.
+        """
+
+
 def is_short_json(body: bytes) -> bool:
     """Whether JSON is read on the event loop; its commas tell how many elements it has at most."""
     return len(body) <= INLINE_BYTES and body.count(b",") < INLINE_ELEMENTS
 
 
-def one_or_mixed(names: Sequence[str]) -> str:
-    """Return what all rows have in common, or ``mixed``."""
-    return names[0] if len(names) == 1 or len(set(names)) == 1 else "mixed"
+def who_answered(calls: Sequence[Call]) -> tuple[str, str]:
+    """Return the version's label and the role that all rows have in common, or ``mixed``."""
+    first = calls[0]
+    version, role = first.version.version, first.role
+    if len(calls) == 1:
+        return version, role
+    versions, roles = {call.version.version for call in calls}, {call.role for call in calls}
+    return version if len(versions) == 1 else MIXED, role if len(roles) == 1 else MIXED
 
 
-def output_of(calls: Sequence[Call]) -> Output:
-    """Return the output of calls that are all answered.
+def answered_of(
+    target: Target, calls: Sequence[Call], who: tuple[str, str], *, batch: bool, names_version: bool
+) -> Answered:
+    """Return a call all of whose rows are answered.
+
+    Args:
+        target: As of :class:`Answered`.
+        calls: As of :class:`Answered`.
+        who: What :func:`who_answered` says of them.
+        batch: As of :class:`Answered`.
+        names_version: As of :class:`Answered`.
+
+    Raises:
+        BadAnswer: As :func:`_output_of`.
+    """
+    rows: list[RowOutput] = [call.prediction.output for call in calls]  # type: ignore[union-attr,misc]  # each has one
+    return Answered(target, calls, rows, _output_of(calls, rows), batch, names_version, *who)
+
+
+def _output_of(calls: Sequence[Call], rows: Sequence[RowOutput]) -> Output:
+    """Return the output of calls that are all answered, in these rows.
 
     Raises:
         BadAnswer: The versions that answered have outputs of different names, datatypes or shapes.
     """
-    if len(calls) == 1:
-        (call,), row = calls, _row_of(calls[0])
-        return Output(_name_of(call, row), row.datatype, row.shape, (row.content,))
-    rows = [_row_of(call) for call in calls]
-    kinds = {(_name_of(call, row), row.datatype, row.shape) for call, row in zip(calls, rows, strict=True)}
-    if len(kinds) > 1:
-        raise _differ(calls)
-    ((name, datatype, shape),) = kinds
+    first = rows[0]
+    name, datatype, shape = _name_of(calls[0], first), first.datatype, first.shape
+    if len(rows) > 1:
+        for call, row in zip(calls, rows, strict=True):
+            # Rows of one answer of a server have the very same name and shape.
+            is_same = row.datatype is datatype and (row.shape is shape or row.shape == shape)
+            if not is_same or ((row.name is not first.name or not first.name) and _name_of(call, row) != name):
+                raise _differ(calls)
     return Output(name, datatype, shape, [row.content for row in rows])
 
 
@@ -222,12 +274,6 @@ def _differ(calls: Sequence[Call]) -> BadAnswer:
 def output_names(schema: OutputSchema) -> tuple[str, ...]:
     """Return the outputs that a version's schema names; none where it takes the server's first one."""
     return () if schema.tensor is None else (schema.tensor, *schema.also)
-
-
-def _row_of(call: Call) -> RowOutput:
-    output = getattr(call.prediction, "output", None)
-    assert isinstance(output, RowOutput)
-    return output
 
 
 def _name_of(call: Call, row: RowOutput) -> str:

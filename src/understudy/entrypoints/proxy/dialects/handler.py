@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar, TypeVarTuple
 
-from understudy.core.requests.caller_entity import CATEGORY, ENTITY_ID, Named, owners_of
+from understudy.core.requests.caller_entity import CATEGORY, ENTITY_ID, EntityFrom, Named, owners_of
 from understudy.core.requests.predict import PredictRequest, TypedRequest
 from understudy.core.routing.access import Scope
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, ServingPolicy, serving_policy_of
+from understudy.core.value import Value
 from understudy.entrypoints.proxy.dialects.catalogue import named_by, named_version
 from understudy.entrypoints.proxy.dialects.compression import coding_for, deflated, inflated_beside
 from understudy.entrypoints.proxy.dialects.dialect import (
@@ -18,11 +19,11 @@ from understudy.entrypoints.proxy.dialects.dialect import (
     Outcome,
     Reading,
     Target,
-    one_or_mixed,
-    output_of,
+    answered_of,
+    who_answered,
 )
 from understudy.entrypoints.proxy.dialects.refusals import refusal
-from understudy.entrypoints.proxy.messages.answers import receipt_of
+from understudy.entrypoints.proxy.messages.answers import Receipt
 from understudy.entrypoints.proxy.messages.headers import (
     ACCEPTED_CODINGS_HEADER,
     CATEGORY_HEADER,
@@ -31,7 +32,7 @@ from understudy.entrypoints.proxy.messages.headers import (
     RequestOptions,
     read_headers,
 )
-from understudy.entrypoints.proxy.messages.reply import Header, HttpCall, Reply
+from understudy.entrypoints.proxy.messages.reply import HttpCall, Reply
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
 from understudy.errors import HeaderInvalid, UnderstudyError, UnknownModel
 from understudy.ports.telemetry.telemetry import Telemetry
@@ -40,6 +41,7 @@ from understudy.serving.call import Call
 from understudy.serving.call_statistics import CallStatistics
 from understudy.serving.turn import Predictor
 
+_ENTITY_PLACE, _CATEGORY_PLACE = ENTITY_HEADER.decode(), CATEGORY_HEADER.decode()
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
@@ -55,7 +57,7 @@ class Rules(NamedTuple):
     """Of a body that was compressed, too."""
 
 
-class Choice(NamedTuple):
+class Choice(Value, frozen=True, gc=False):
     """What a target means under a policy."""
 
     schema_of: ModelVersion
@@ -63,20 +65,22 @@ class Choice(NamedTuple):
     forced: str | None
 
 
-class Rows(NamedTuple):
+class Rows(Value, frozen=True, gc=False):
     """What is asked of a model: each row of a call, as a call of its own."""
 
     requests: Sequence[PredictRequest | TypedRequest]
     timeout_seconds: float | None
     forced: str | None
+    found: EntityFrom
+    """Where their entities were found."""
 
 
-class Wording(NamedTuple):
+class Wording(Value, frozen=True, gc=False):
     """A call all of whose rows are answered, before that is worded."""
 
     reading: Reading
     answered: Answered
-    receipt: tuple[Header, ...]
+    receipt: Receipt
 
     @property
     def is_long(self) -> bool:
@@ -137,7 +141,8 @@ class DialectHandler:
                 self.handler.access.admit(options, needed, target.model_name, charges=False)
             choice = self.chosen(target, fields)
             reading = await self._read(dialect, body, fields, choice.schema_of)
-            rows = self.asked(dialect, reading, choice, (target, options, fields, arrived))
+            rows = self.asked(reading, choice, options, fields, arrived)
+            self.count(target.model_name, dialect.name, rows.found)
             calls = await self._calls(target.model_name, rows)
             return await self.worded(self.ended(reading, calls, target, choice))
         except UnderstudyError as problem:
@@ -218,40 +223,41 @@ class DialectHandler:
         return await self.handler.body_pool.run(dialect.read, body, fields, version)
 
     def asked(
-        self,
-        dialect: Dialect,
-        reading: Reading,
-        choice: Choice,
-        about: tuple[Target, RequestOptions, HeaderFields, float],
+        self, reading: Reading, choice: Choice, options: RequestOptions, fields: HeaderFields, arrived: float
     ) -> Rows:
         """Return what is asked by a call that was read, and charge its key the rows behind the first one.
 
         Args:
-            dialect: Its protocol.
             reading: What it says.
             choice: Whose answer it asks for.
-            about: Its target, its headers' options, its headers, and when it came.
+            options: What its headers ask for.
+            fields: Its headers.
+            arrived: When it came.
 
         Raises:
             EntityIdInvalid, InputInvalid, HeaderInvalid: It says unclearly whose it is.
             QuotaExceeded: The key is at its rate limit.
             DeadlineExceeded: Nothing is left of its time.
         """
-        target, options, fields, arrived = about
         rows = len(reading.request.rows)
         owners = owners_of(
             reading.request.whose,
             rows,
-            entity=_named(fields, ENTITY_HEADER, ENTITY_ID),
-            category=_named(fields, CATEGORY_HEADER, CATEGORY),
+            entity=_named(fields, ENTITY_HEADER, _ENTITY_PLACE, ENTITY_ID),
+            category=_named(fields, CATEGORY_HEADER, _CATEGORY_PLACE, CATEGORY),
             drawn=self._new_id() if self._rules.draws_entity else None,
         )
         if rows > 1:
             self.handler.access.charge_members(options, rows - 1)
-        self._telemetry.count("dialect_calls_total", target.model_name, dialect.name, owners.found)
-        seconds = [one for one in (options.timeout_seconds, reading.timeout_seconds) if one is not None]
-        left = self.handler.time_left(options.but(timeout_seconds=min(seconds)), arrived) if seconds else None
-        return Rows(reading.request.requests(owners), left, choice.forced)
+        left = None
+        if options.timeout_seconds is not None or reading.timeout_seconds is not None:
+            seconds = [one for one in (options.timeout_seconds, reading.timeout_seconds) if one is not None]
+            left = self.handler.time_left(options.but(timeout_seconds=min(seconds)), arrived)
+        return Rows(reading.request.requests(owners), left, choice.forced, owners.found)
+
+    def count(self, model_name: str, dialect: str, found: EntityFrom, calls: int = 1) -> None:
+        """Count calls of a model by the name of their protocol, and where their entities were found."""
+        self._telemetry.count("dialect_calls_total", model_name, dialect, found, by=calls)
 
     async def _calls(self, model_name: str, rows: Rows) -> Sequence[Call]:
         """Ask for all rows together."""
@@ -276,20 +282,19 @@ class DialectHandler:
 
     def ended(self, reading: Reading, calls: Sequence[Call], target: Target, choice: Choice) -> Outcome | Wording:
         """Return what is to be worded of rows that have ended; the first one that failed fails the call."""
-        names_version = self.handler.version_headers
-        failed = next((row for row, call in enumerate(calls) if call.error is not None), None)
-        receipt = _receipt(calls, calls[failed or 0], name_version=names_version)
-        if failed is not None:
-            error = calls[failed].error
-            assert error is not None
-            row = failed if len(calls) > 1 else None
-            return Outcome(error=reading.request.located(failed, error), row=row, receipt=receipt)
+        names_version, who = self.handler.version_headers, who_answered(calls)
+        for row, call in enumerate(calls):
+            if call.error is not None:
+                error = reading.request.located(row, call.error)
+                return Outcome(None, error, row if len(calls) > 1 else None, Receipt(call, *who, names_version))
+        receipt = Receipt(calls[0], *who, names_version)
         try:
             # The dimension of the rows is that of the inputs as the caller wrote them, and of no answering version.
             batch = choice.schema_of.input_schema.batch
-            return Wording(reading, Answered(target, calls, output_of(calls), batch, names_version), receipt)
+            answered = answered_of(target, calls, who, batch=batch, names_version=names_version)
         except UnderstudyError as problem:
             return self._unworded(problem, receipt)
+        return Wording(reading, answered, receipt)
 
     async def worded(self, ended: Outcome | Wording) -> Outcome:
         """Word what :meth:`ended` returned, in a thread where that takes long."""
@@ -305,7 +310,7 @@ class DialectHandler:
         except UnderstudyError as problem:
             return self._unworded(problem, ended.receipt)
 
-    def _unworded(self, problem: UnderstudyError, receipt: tuple[Header, ...]) -> Outcome:
+    def _unworded(self, problem: UnderstudyError, receipt: Receipt) -> Outcome:
         """Return what comes of rows that are answered and logged; that the call is not is counted here."""
         self.handler.count_refusal(problem)
         return Outcome(error=problem, receipt=receipt)
@@ -341,32 +346,20 @@ def reply_now(outcome: Outcome, path: str, accepted: bytes | None) -> Reply:
     """
     if outcome.worded is None:
         assert outcome.error is not None
-        return refusal(outcome.error, path, row=outcome.row, receipt=outcome.receipt)
-    headers, body = outcome.worded
+        return refusal(outcome.error, path, row=outcome.row, receipt=outcome.receipt_headers)
+    headers, body = list(outcome.worded.headers), outcome.worded.body
     coding = coding_for(accepted, len(body))
     if coding is not None:
         body = deflated(body, coding)
-        headers = [*headers, (b"content-encoding", coding), (b"vary", b"accept-encoding")]
-    return Reply(200, [*headers, *outcome.receipt], body)
+        headers += (b"content-encoding", coding), (b"vary", b"accept-encoding")
+    return Reply(200, [*headers, *outcome.receipt_headers], body)
 
 
-def _receipt(calls: Sequence[Call], shown: Call, *, name_version: bool) -> tuple[Header, ...]:
-    """Return a receipt's headers: those of one row, with who answered of all."""
-    receipt = receipt_of(shown, name_version=name_version)
-    if len(calls) == 1:
-        return receipt
-    common = {
-        b"x-model-version": one_or_mixed([call.version.version for call in calls]),
-        b"x-model-role": one_or_mixed([call.role.value for call in calls]),
-    }
-    return tuple((name, b"mixed" if common.get(name) == "mixed" else value) for name, value in receipt)
-
-
-def _named(fields: HeaderFields, header: bytes, what: str) -> Named | None:
+def _named(fields: HeaderFields, header: bytes, place: str, what: str) -> Named | None:
     value = fields.get(header)
     if value is None:
         return None
     try:
-        return Named(value.decode(), header.decode())
+        return Named(value.decode(), place)
     except UnicodeDecodeError:
-        raise HeaderInvalid(f"{header.decode()}: the {what} is not UTF-8") from None
+        raise HeaderInvalid(f"{place}: the {what} is not UTF-8") from None

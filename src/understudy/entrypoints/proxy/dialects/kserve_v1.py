@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from understudy.core.requests.row_json import RowCall, read_examples, read_row_body
+from understudy.core.requests.row_json import RowCall, read_examples, read_plain_rows, read_row_body
 from understudy.core.requests.strict_json import parse
 from understudy.core.requests.tensor_inputs import nested
 from understudy.core.routing.policy import ModelVersion, ServingPolicy
@@ -25,7 +25,7 @@ from understudy.entrypoints.proxy.dialects.dialect import (
     is_short_json,
 )
 from understudy.entrypoints.proxy.dialects.signature import require_signature
-from understudy.entrypoints.proxy.messages.reply import JSON
+from understudy.entrypoints.proxy.messages.reply import JSON_ALONE
 from understudy.errors import NotOffered
 
 BYTES_SUFFIX = "_bytes"
@@ -45,9 +45,18 @@ class KServeV1:
     def read(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading:
         """See :class:`.Dialect`."""
         del fields
-        call = read_row_body(body, version.input_schema)
-        require_signature(call.signature, version, "/signature_name")
-        return Reading(call.request, partial(_worded, call))
+        return _read(read_row_body(body, version.input_schema), version)
+
+    def read_plain(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading | None:
+        """See :class:`.PlainDialect`."""
+        del fields
+        call = read_plain_rows(body, version.input_schema)
+        return None if call is None else _read(call, version)
+
+
+def _read(call: RowCall, version: ModelVersion) -> Reading:
+    require_signature(call.signature, version, "/signature_name")
+    return Reading(call.request, partial(_worded, call))
 
 
 class Examples:
@@ -110,22 +119,23 @@ def regressed(answered: Answered) -> Worded:
 
 
 def _results(results: Any) -> Worded:
-    return Worded([JSON], b'{"results":%b}' % orjson.dumps(results, option=orjson.OPT_SERIALIZE_NUMPY))
+    return Worded(JSON_ALONE, b'{"results":%b}' % orjson.dumps(results, option=orjson.OPT_SERIALIZE_NUMPY))
 
 
 def _worded(call: RowCall, answered: Answered) -> Worded:
     key = b"outputs" if call.is_columnar else b"predictions"
+    rows = () if call.is_columnar else (len(answered.calls),)
     outputs = answered.outputs
     # A version without a dimension of the rows answers columns with the one value that it gives.
-    shapes = [answered.shape_of(one) if call.is_columnar else (len(answered.calls), *one.row_shape) for one in outputs]
+    shapes = [answered.shape_of(one) if call.is_columnar else (*rows, *one.row_shape) for one in outputs]
     texts = {one.name: values_text(one, shape) for one, shape in zip(outputs, shapes, strict=True)}
     if len(texts) == 1:
-        return Worded([JSON], b'{"%b":%b}' % (key, texts[answered.output.name]))
+        return Worded(JSON_ALONE, b'{"%b":%b}' % (key, texts[answered.output.name]))
     if call.is_columnar:
         columns = {name: orjson.Fragment(text) for name, text in texts.items()}
-        return Worded([JSON], orjson.dumps({"outputs": columns}))
-    rows = zip(*map(orjson.loads, texts.values()), strict=True)
-    return Worded([JSON], orjson.dumps({"predictions": [dict(zip(texts, row, strict=True)) for row in rows]}))
+        return Worded(JSON_ALONE, orjson.dumps({"outputs": columns}))
+    listed = zip(*map(orjson.loads, texts.values()), strict=True)
+    return Worded(JSON_ALONE, orjson.dumps({"predictions": [dict(zip(texts, row, strict=True)) for row in listed]}))
 
 
 def values_text(output: Output, shape: tuple[int, ...]) -> bytes:

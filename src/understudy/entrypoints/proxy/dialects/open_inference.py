@@ -1,19 +1,20 @@
 """The Open Inference Protocol over REST, with binary tensor data: what Triton, MLServer and KServe V2 speak."""
 
 from collections.abc import Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import orjson
 
 from understudy import __version__
-from understudy.core.requests.infer_body import FRAMING, read_infer
+from understudy.core.requests.infer_body import FRAMING, read_infer, read_plain_infer
 from understudy.core.requests.infer_call import VERSION_OUTPUT, InferCall, WantedOutput
 from understudy.core.requests.tensor_inputs import MAX_ROWS
 from understudy.core.routing.policy import ModelVersion, ServingPolicy
 from understudy.core.schema.codec import join_bytes_elements
 from understudy.core.schema.tensors import Datatype
 from understudy.entrypoints.proxy.dialects.dialect import (
+    FLAT,
     INLINE_TENSOR_BYTES,
     Answered,
     Output,
@@ -23,7 +24,7 @@ from understudy.entrypoints.proxy.dialects.dialect import (
     output_names,
 )
 from understudy.entrypoints.proxy.messages.headers import TENSORS_AT_HEADER, content_length
-from understudy.entrypoints.proxy.messages.reply import JSON, Header
+from understudy.entrypoints.proxy.messages.reply import JSON_ALONE, Header
 from understudy.errors import HeaderInvalid
 
 BINARY: Header = (b"content-type", b"application/octet-stream")
@@ -43,41 +44,82 @@ class OpenInference:
 
     def read(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading:
         """See :class:`.Dialect`."""
-        length = None
-        if TENSORS_AT_HEADER in fields:
-            length = content_length(fields[TENSORS_AT_HEADER])
-            if length is None:
-                raise HeaderInvalid("inference-header-content-length: expected a whole number", hint=FRAMING)
-        call = read_infer(body, length, version.input_schema)
+        return _read(read_infer(body, _header_length(fields), version.input_schema), version)
+
+    def read_plain(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading | None:
+        """See :class:`.PlainDialect`."""
+        call = read_plain_infer(body, _header_length(fields), version.input_schema)
+        return None if call is None else _read(call, version)
+
+
+def _header_length(fields: Mapping[bytes, bytes]) -> int | None:
+    """Return how many bytes of the body are JSON, where others follow."""
+    if TENSORS_AT_HEADER not in fields:
+        return None
+    length = content_length(fields[TENSORS_AT_HEADER])
+    if length is None:
+        raise HeaderInvalid("inference-header-content-length: expected a whole number", hint=FRAMING)
+    return length
+
+
+def _read(call: InferCall, version: ModelVersion) -> Reading:
+    if call.outputs:
         call.require_outputs(version.model_name, output_names(version.output_schema))
-        return Reading(call.request, partial(_worded, call), call.timeout_seconds)
+    return Reading(call.request, partial(_worded, call), call.timeout_seconds)
 
 
 def _worded(call: InferCall, answered: Answered) -> Worded:
-    wanted = outputs_of(call, answered)
-    document: dict[str, Any] = {"model_name": answered.target.model_name}
-    version = version_of(answered)
-    if version is not None:
-        document["model_version"] = version
-    if call.id is not None:
-        document["id"] = call.id
-    document["parameters"] = receipt_of(answered)
-    entries: list[dict[str, Any]] = []
+    entries: list[bytes] = []
     contents: list[bytes] = []
-    for one, output, shape in wanted:
-        entry: dict[str, Any] = {"name": output.name, "datatype": output.datatype.wire_name, "shape": shape}
+    for one, output, shape in outputs_of(call, answered):
+        head = _entry_head(output.name, output.datatype.wire_name, shape)
         if one.binary:
             contents.append(output.content)
-            entry["parameters"] = {"binary_data_size": len(contents[-1])}
+            entries.append(b'%b,"parameters":{"binary_data_size":%d}}' % (head, len(contents[-1])))
         else:
-            values = output.array((-1,))
-            entry["data"] = values.tolist() if output.datatype is Datatype.BYTES else values
-        entries.append(entry)
-    document["outputs"] = entries
-    text = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+            entries.append(b'%b,"data":%b}' % (head, _listed(output)))
+    text = b'%b,"outputs":[%b]}' % (_answer_head(call.id, answered), b",".join(entries))
     if not contents:
-        return Worded([JSON], text)
-    return Worded([BINARY, (TENSORS_AT_HEADER, b"%d" % len(text))], b"".join((text, *contents)))
+        return Worded(JSON_ALONE, text)
+    return Worded((BINARY, (TENSORS_AT_HEADER, b"%d" % len(text))), b"".join((text, *contents)))
+
+
+def _answer_head(own_id: str | None, answered: Answered) -> bytes:
+    """Return an answer's JSON up to its outputs: who answered, the caller's own id, and :func:`receipt_of`."""
+    calls, names_version = answered.calls, answered.names_version
+    who, receipt = _answer_parts(
+        answered.target.model_name,
+        version_of(answered),
+        calls[0].policy.generation,
+        answered.role if names_version else None,
+    )
+    named = b"" if own_id is None else b',"id":' + orjson.dumps(own_id)
+    first = calls[0].prediction_id.encode()
+    if not 1 < len(calls) <= MAX_IDS:
+        return b'%b%b,"parameters":{"prediction_id":"%b%b}' % (who, named, first, receipt)
+    ids = ",".join([one.prediction_id for one in calls]).encode()
+    return b'%b%b,"parameters":{"prediction_id":"%b%b,"prediction_ids":"%b"}' % (who, named, first, receipt, ids)
+
+
+@lru_cache(maxsize=4_096)
+def _answer_parts(model_name: str, version: str | None, generation: int, role: str | None) -> tuple[bytes, bytes]:
+    """Return an answer's JSON before the caller's id, and behind the prediction's."""
+    label = b"" if version is None else b',"model_version":' + orjson.dumps(version)
+    by_whom = b"" if role is None else b',"role":' + orjson.dumps(str(role))
+    return b'{"model_name":%b%b' % (orjson.dumps(model_name), label), b'","generation":%d%b' % (generation, by_whom)
+
+
+@lru_cache(maxsize=4_096)
+def _entry_head(name: str, wire_name: str, shape: tuple[int, ...]) -> bytes:
+    """Return an output's JSON up to its values."""
+    return orjson.dumps({"name": name, "datatype": wire_name, "shape": shape})[:-1]
+
+
+def _listed(output: Output) -> bytes:
+    """Return the values as a list of JSON."""
+    values = output.array(FLAT)
+    is_text = output.datatype is Datatype.BYTES
+    return orjson.dumps(values.tolist() if is_text else values, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def outputs_of(call: InferCall, answered: Answered) -> list[tuple[WantedOutput, Output, tuple[int, ...]]]:
@@ -87,17 +129,20 @@ def outputs_of(call: InferCall, answered: Answered) -> list[tuple[WantedOutput, 
         InputInvalid: There is one that it cannot have.
     """
     judged = answered.output
-    if all(one.name in (judged.name, VERSION_OUTPUT) for one in call.outputs) and call.outputs:
-        outputs = [judged]  # the others may differ from row to row, which need not matter here
-    else:
-        outputs = answered.outputs
+    if not call.outputs and not answered.has_more:
+        return [(WantedOutput(judged.name, call.binary), judged, answered.shape)]
+    if not call.outputs:
+        named = {one.name: one for one in answered.outputs}.values()
+        return [(WantedOutput(one.name, call.binary), one, answered.shape_of(one)) for one in named]
+    are_judged = all(one.name in (judged.name, VERSION_OUTPUT) for one in call.outputs)
+    outputs = [judged] if are_judged else answered.outputs  # the others may differ from row to row
     by_name = {one.name: one for one in outputs}
     call.require_outputs(answered.target.model_name, tuple(by_name), names_version=answered.names_version)
     return [
         (one, by_name[one.name], answered.shape_of(by_name[one.name]))
         if one.name in by_name
         else (one, _versions(answered), (len(answered.calls),))
-        for one in call.outputs or [WantedOutput(name, call.binary) for name in by_name]
+        for one in call.outputs
     ]
 
 

@@ -1,5 +1,6 @@
 """Errors as clients of other protocols read them: JSON whose ``error`` is a sentence, beside a problem's fields."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -9,7 +10,7 @@ from understudy.entrypoints.proxy.messages.reply import JSON, Header, Reply
 from understudy.errors import UnderstudyError
 
 
-def refusal(error: UnderstudyError, path: str, *, row: int | None = None, receipt: tuple[Header, ...] = ()) -> Reply:
+def refusal(error: UnderstudyError, path: str, *, row: int | None = None, receipt: Sequence[Header] = ()) -> Reply:
     """Return the answer that says what is wrong, and what to do next.
 
     Args:

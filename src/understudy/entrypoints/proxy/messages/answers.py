@@ -12,6 +12,7 @@ import orjson
 
 from understudy.core.routing.policy import Role
 from understudy.core.upstream.trace_context import read_traceparent
+from understudy.core.value import Value
 from understudy.entrypoints.proxy.messages.headers import HeaderFields, header_lines
 from understudy.entrypoints.proxy.messages.reply import JSON, Header
 from understudy.ports.telemetry.tracing import Span
@@ -86,9 +87,8 @@ def _templates(  # noqa: PLR0917 - cached by place
     name_version: bool,  # noqa: FBT001 - as above
 ) -> tuple[bytes, bytes]:
     """Return header lines and body with places for a call's own values; without a TTL those of an error."""
-    timing, headers = _receipt_parts(label, ttl_seconds, role, generation, cache, name_version)
     kind = b"" if ttl_seconds is None else header_lines([JSON])
-    lines = b"%bx-prediction-id: %%b\r\nserver-timing: %b\r\n%b" % (kind, timing, _literal(header_lines(headers)))
+    lines = kind + _receipt_lines(label, ttl_seconds, role, generation, cache, name_version)
     who = b'"model":%b,"version":%b,"role":"%b"' % (
         orjson.dumps(model_name),
         orjson.dumps(label),
@@ -97,14 +97,34 @@ def _templates(  # noqa: PLR0917 - cached by place
     return lines, b'{"prediction":%%b,%b,"prediction_id":"%%b","generation":%d}' % (_literal(who), generation)
 
 
-def receipt_of(call: Call, *, name_version: bool) -> tuple[Header, ...]:
-    """Return a call's receipt, as :func:`answer_of` has it in lines: of an answer, or of an error after the routing."""
-    ttl_seconds = None if call.prediction is None else call.version.cache_ttl_seconds
-    timing, headers = _receipt_parts(
-        call.version.version, ttl_seconds, call.role, call.policy.generation, call.cache, name_version
-    )
-    named = (b"x-prediction-id", call.prediction_id.encode())
-    return (named, (b"server-timing", timing % _milliseconds_of(call)), *headers)
+class Receipt(Value, frozen=True, gc=False):
+    """The receipt of a call in another protocol: of its answer, or of an error after the routing.
+
+    ``shown`` is the row that it is of; ``version`` and ``role`` are those that answered, which several rows may mix.
+    """
+
+    shown: Call
+    version: str
+    role: str
+    name_version: bool
+
+    @property
+    def lines(self) -> bytes:
+        """Return it as header lines, as :func:`answer_of` has them."""
+        return _receipt_lines(*self._facts) % (self.shown.prediction_id.encode(), *_milliseconds_of(self.shown))
+
+    @property
+    def headers(self) -> tuple[Header, ...]:
+        """Return it as headers."""
+        timing, headers = _receipt_parts(*self._facts)
+        named = (b"x-prediction-id", self.shown.prediction_id.encode())
+        return (named, (b"server-timing", timing % _milliseconds_of(self.shown)), *headers)
+
+    @property
+    def _facts(self) -> tuple[str, int | None, str, int, CacheResult, bool]:
+        shown = self.shown
+        ttl_seconds = None if shown.prediction is None else shown.version.cache_ttl_seconds
+        return self.version, ttl_seconds, self.role, shown.policy.generation, shown.cache, self.name_version
 
 
 def _milliseconds_of(call: Call) -> tuple[float, float, float]:
@@ -114,10 +134,24 @@ def _milliseconds_of(call: Call) -> tuple[float, float, float]:
 
 
 @lru_cache(maxsize=4_096)
+def _receipt_lines(  # noqa: PLR0917 - cached by place
+    label: str,
+    ttl_seconds: int | None,
+    role: str,
+    generation: int,
+    cache: CacheResult,
+    name_version: bool,  # noqa: FBT001 - as above
+) -> bytes:
+    """Return the lines of a receipt with places for a call's own values."""
+    timing, headers = _receipt_parts(label, ttl_seconds, role, generation, cache, name_version)
+    return b"x-prediction-id: %%b\r\nserver-timing: %b\r\n%b" % (timing, _literal(header_lines(headers)))
+
+
+@lru_cache(maxsize=4_096)
 def _receipt_parts(  # noqa: PLR0917 - cached by place
     label: str,
     ttl_seconds: int | None,
-    role: Role,
+    role: str,
     generation: int,
     cache: CacheResult,
     name_version: bool,  # noqa: FBT001 - as above
@@ -129,7 +163,7 @@ def _receipt_parts(  # noqa: PLR0917 - cached by place
     headers = [(b"x-policy-generation", b"%d" % generation)]
     if name_version:
         headers.append((b"x-model-version", quote(label, safe=_LABEL_CHARACTERS).encode()))
-        headers.append((b"x-model-role", role.value.encode()))
+        headers.append((b"x-model-role", role.encode()))
     if ttl_seconds is not None:
         headers.append((b"cache-status", _cache_status(cache, ttl_seconds)))
     timing = b"route;dur=%%.2f, features;dur=%%.2f, cache;desc=%b, upstream;dur=%%.2f" % cache.value.encode()

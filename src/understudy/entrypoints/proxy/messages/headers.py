@@ -39,6 +39,9 @@ class RequestOptions(Value, frozen=True, gc=False):
     """Bytes of the body as the caller says; the HTTP parser refuses what is no number."""
 
 
+_NO_WISHES = RequestOptions()
+
+
 def read_headers(fields: HeaderFields) -> RequestOptions:
     """Return what the headers ask for; of several deadlines the shortest holds.
 
@@ -55,6 +58,11 @@ def read_headers(fields: HeaderFields) -> RequestOptions:
         None if DEADLINES.isdisjoint(fields) else _shortest_timeout(fields),
         content_length(fields.get(b"content-length")),
     )
+
+
+def wishes_of(fields: HeaderFields) -> RequestOptions:
+    """Return what :func:`read_headers` does, but for the length where nothing else is asked for, as in most calls."""
+    return _NO_WISHES if WISHES.isdisjoint(fields) else read_headers(fields)
 
 
 def content_length(value: bytes | None) -> int | None:

@@ -7,6 +7,9 @@ from understudy.entrypoints.proxy.messages.headers import RawHeaders
 
 Header: TypeAlias = tuple[bytes, bytes]
 JSON: Header = (b"content-type", b"application/json")
+JSON_ALONE: tuple[Header, ...] = (JSON,)
+"""The headers of an answer that has no others of its own."""
+JSON_LINES = b"%b: %b\r\n" % JSON
 
 
 class Reply(NamedTuple):

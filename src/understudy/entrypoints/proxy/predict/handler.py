@@ -18,17 +18,15 @@ from understudy.core.requests.predict import PredictRequest, parse_predict, pars
 from understudy.core.requests.rank import RankRequest, parse_rank
 from understudy.core.requests.strict_json import Suspect, parse_clean
 from understudy.core.routing.access import Scope
-from understudy.core.routing.policy import ApiKey
 from understudy.core.schema.typed_decoder import TypedDecoder
-from understudy.entrypoints.proxy.access.caller_access import CallerAccess
+from understudy.entrypoints.proxy.access.caller_access import Admitted, CallerAccess
 from understudy.entrypoints.proxy.messages.answers import answer_of
 from understudy.entrypoints.proxy.messages.headers import (
-    WISHES,
     HeaderFields,
     RequestOptions,
-    content_length,
     headers_of_lines,
     read_headers,
+    wishes_of,
 )
 from understudy.entrypoints.proxy.messages.problems import (
     Places,
@@ -51,7 +49,6 @@ loop for all other callers (head-of-line blocking)."""
 CLEAN_INLINE_BYTES = 262_144
 """A clean body is parsed in the event loop up to this, in a millisecond or two: orjson would hold the GIL in a
 thread too, and handing the body over costs more (measured: 0.2 ms)."""
-_NO_WISHES = RequestOptions()
 MAX_PARSING = 2
 """Bodies that are parsed in threads at once."""
 WAIT_SECONDS = 1.0
@@ -137,20 +134,20 @@ class PredictHandler:
         what is asked.
         """
         arrived = self._now()
-        # Callers that may call a model in this turn: with their key, whether it is limited, and the model's decoder.
-        admitted: dict[tuple[str | None, str], tuple[ApiKey | None, bool, TypedDecoder | None]] = {}
+        # Callers that may call a model in this turn, with the model's decoder.
+        known: dict[tuple[str | None, str], tuple[Admitted, TypedDecoder | None]] = {}
         asked = []
         for call in calls:
             try:
                 fields, model_name = call.fields, call.model_name
-                options = _NO_WISHES if WISHES.isdisjoint(fields) else read_headers(fields)
-                caller = admitted.get((options.authorization, model_name))
+                options = wishes_of(fields)
+                caller = known.get((options.authorization, model_name))
                 if caller is None:
-                    caller = *self.access.admitted(options, model_name), self._predictor.decoder_of(model_name)
-                    admitted[options.authorization, model_name] = caller
-                key, is_limited, decoder = caller
-                if is_limited:
-                    self.access.rate_limiter.charge(key, content_length(fields.get(b"content-length")), arrived)
+                    caller = self.access.admitted(options, model_name), self._predictor.decoder_of(model_name)
+                    known[options.authorization, model_name] = caller
+                admitted, decoder = caller
+                if admitted.is_limited:
+                    self.access.charge(admitted, fields, arrived)
                 call.request = read_predict(call.body, decoder)
                 if options.timeout_seconds is not None:
                     call.timeout_seconds = self.time_left(options, arrived)

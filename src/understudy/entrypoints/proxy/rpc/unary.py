@@ -179,7 +179,7 @@ class UnaryCalls:
             trail.end(code)
         if outcome.error is not None:
             sentence, trailers = status_parts(outcome.error, path, outcome.row)
-            stream.fail(int(code.value[0]), sentence, (*as_bytes(trailers), *outcome.receipt, *trail.identity))
+            stream.fail(int(code.value[0]), sentence, (*as_bytes(trailers), *outcome.receipt_headers, *trail.identity))
             return
         assert outcome.worded is not None
         body, coding = outcome.worded.body, stream.answer_coding
@@ -187,7 +187,7 @@ class UnaryCalls:
             body = await off_loop_if(len(body) > INLINE_OUTPUT_BYTES, deflated, body, coding)
         else:
             coding = None
-        stream.answer(body, (*outcome.receipt, *trail.identity), coding)
+        stream.answer(body, (*outcome.receipt_headers, *trail.identity), coding)
 
     async def _outcome(self, path: str, method: Method, stream: CallStream, trail: "_Trail") -> Outcome:
         held = stream.message.held
