@@ -6,7 +6,7 @@ one. What is compressed is declined, and goes through ASGI.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar
 
 import structlog
@@ -33,6 +33,9 @@ from understudy.serving.turn_group import TurnGroup
 
 INLINE_CODED_BYTES = 16_384
 """Of an answer's tensors that is worded and compressed on the event loop, in a millisecond."""
+MAX_TURN_ROWS = 512
+"""Rows after which further calls are left for the next turn of the event loop: so many take it some ten milliseconds,
+and what else has come is served between."""
 _log = structlog.get_logger(__name__)
 
 
@@ -131,10 +134,13 @@ class WholeCalls:
         self._turn.add(_Whole(dialect, Target(target.model_name), target.path, fields, body, writer, self, []))
         return True
 
-    def _begin(self, calls: Iterable[_Whole]) -> None:
+    def _begin(self, calls: list[_Whole]) -> None:
         turn = _Turn(self._now(), {}, {})
         asked: list[Asked] = []
-        for call in calls:
+        for place, call in enumerate(calls):
+            if len(asked) >= MAX_TURN_ROWS:
+                self._turn.extend(calls[place:])
+                break
             try:
                 asked += self._rows_of(call, turn)
             except Exception as problem:  # noqa: BLE001 - it is answered E500, and logged

@@ -9,6 +9,7 @@ import pytest
 from builders import a_version_row, an_input_schema, policy_rows
 
 from understudy.entrypoints.proxy.dialects.dialect import INLINE_ELEMENTS
+from understudy.entrypoints.proxy.dialects.whole_calls import MAX_TURN_ROWS
 from understudy.entrypoints.proxy.messages.headers import headers_of_lines
 from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH
 from understudy.entrypoints.proxy.predict.handler import INLINE_BYTES
@@ -111,3 +112,19 @@ async def test_rows_of_one_entity_go_one_way_and_are_logged_each_by_itself(start
 
     assert [(row.entity_id, row.role, row.bucket) for row in rows] == [("e", rows[0].role, rows[0].bucket)] * ROWS
     assert len({row.input_hash for row in rows}) == len({tuple(one) for one in NESTED})
+
+
+async def test_calls_of_many_rows_that_come_at_once_leave_turns_for_others(start):
+    running = await start(models=MODELS)
+    fast_path, several = running.state[FAST_PATH], [Written() for _ in range(6)]
+    for one in several:
+        fast_path.offer(INFER.encode(), dict(HEADERS), an_infer(FLAT), one)
+
+    await asyncio.sleep(0)
+    running.telemetry.share()
+    samples = [sample for metric in running.telemetry.registry.collect() for sample in metric.samples]
+    begun = sum(one.value for one in samples if one.name.endswith("dialect_calls_total"))
+    for one in several:
+        assert (await asyncio.wait_for(one.answered, 10))[0] == 200
+
+    assert begun == MAX_TURN_ROWS // ROWS
