@@ -8,6 +8,7 @@ import pytest
 
 from understudy.entrypoints.proxy.api.authorization import ACCESS
 from understudy.entrypoints.proxy.api.dialect_routes import ROUTES, routes_at
+from understudy.entrypoints.proxy.dialects.dialect import Target
 
 PAGE = Path(__file__).resolve().parents[5] / "docs" / "reference" / "dialects.md"
 OPEN = {"/", "/ping", "/health", "/version", "/v2/health/live", "/v2/health/ready"}
@@ -71,7 +72,7 @@ def test_no_path_of_ours_is_a_dialects_too():
 def test_a_calls_path_names_its_model_and_version(path, names):
     targets = [target for route, target in routes_at(path) if route.method == "POST"]
 
-    assert [tuple(target) for target in targets] == [names]
+    assert targets == [Target(*names)]
 
 
 @pytest.mark.parametrize(
