@@ -83,6 +83,7 @@ def a_prometheus(
     *,
     alertmanager: str | None = None,
     seconds: int | None = None,
+    holds_seconds: int | None = None,
 ) -> Iterator[Prometheus]:
     """Run Prometheus with the committed configuration and rules.
 
@@ -91,6 +92,7 @@ def a_prometheus(
         targets: ``host:port`` by the job's name, in the place of the names that are looked up.
         alertmanager: Its ``host:port``, if it is to be told.
         seconds: The interval of everything, in the place of 10 s and of the 5 minutes of what looks back days.
+        holds_seconds: How long that has to hold which is to hold for 5 minutes.
     """
     binary = program("prometheus")
     folder.mkdir()
@@ -108,6 +110,8 @@ def a_prometheus(
         if seconds is not None:
             text = re.sub(r"\binterval: (10s|5m)\n", f"interval: {seconds}s\n", text)
             text = text.replace("[30d:5m]", f"[10m:{seconds}s]")
+        if holds_seconds is not None:
+            text = text.replace("for: 5m\n", f"for: {holds_seconds}s\n")
         (folder / "rules" / path.name).write_text(text, encoding="utf-8")
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
     port = free_port()

@@ -24,6 +24,7 @@ EMPTY_HERE = {
     "monitor: Questions to judges by what came of them": "no plan names a judge",
     "monitor: Servers without a wanted version": "no agent loads versions",
     "monitor: Placements that were deleted": "no agent loads versions",
+    "monitor: Memory that model servers keep": "no agent loads versions",
     "monitor: Sources that are not followed": "no source is followed",
     "platform: Failed attempts to store files": "the log goes to no lake",
 }

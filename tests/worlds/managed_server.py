@@ -30,7 +30,7 @@ class ManagedServer:
         self.artifacts = folder / "artifacts"
         self.artifacts.mkdir()
         self.stage = FolderStage(folder / "stage", {"": FolderOrigin(self.artifacts)})
-        self.measure = ProcessMemory(folder / "pid").used_bytes
+        self.measure = ProcessMemory(folder / "pid").use
         self.control = RepositoryControl(f"127.0.0.1:{port}", RepositoryFolder(repository))
 
     def budget(self, capacity_bytes: int) -> MemoryBudget:

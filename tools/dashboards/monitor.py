@@ -184,6 +184,20 @@ MONITOR = Dashboard(
             alerts=("VersionNotLoaded",),
         ),
         Panel(
+            "Memory that model servers keep",
+            (
+                Query(
+                    'max by (instance) (model_server_memory_bytes{what="residue"})'
+                    ' / max by (instance) (model_server_memory_bytes{what="capacity"})',
+                    "{{instance}}",
+                ),
+            ),
+            "Beyond what the server takes by itself and its versions ever took together, of its capacity. Empty: no agent"
+            " measures its server.",
+            unit="percentunit",
+            alerts=("ModelServerLeaking",),
+        ),
+        Panel(
             "Placements that were deleted",
             (
                 Query(

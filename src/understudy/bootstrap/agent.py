@@ -72,7 +72,7 @@ async def open_agent(settings: Settings) -> AsyncIterator[AgentParts]:
                 stage,
                 telemetry,
                 capacity_bytes=settings.server_memory_bytes,
-                measure=ProcessMemory(settings.server_pid_file).used_bytes,
+                measure=ProcessMemory(settings.server_pid_file).use,
             ),
             validation=_validation(settings, settings.server_target),
             without_registry=WithoutRegistry(control, stage, LastLoadedFile(settings.stage_dir / "last_loaded")),

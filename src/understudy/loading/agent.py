@@ -319,10 +319,11 @@ class Agent:
             folder = None if record.digest is None else await self._stage.verified(record.digest)
             if folder is None:  # counted, as it may be so after each fetch
                 raise ArtifactUnreachable("its copy on the stage is missing or damaged: it is fetched again")
-            taken = await self._memory.load(version, partial(self._control.load, name, folder, version.framework))
-            if taken is not None:
-                await self._store.note_memory(version.version_id, taken, epoch)
-                await self._keep_if_it_fits(name, version, taken)
+            loaded = await self._memory.load(version, partial(self._control.load, name, folder, version.framework))
+            if loaded is not None:
+                await self._store.note_memory(version.version_id, loaded.memory_bytes, epoch)
+                self._tell("agent.loaded", version, **loaded._asdict())
+                await self._keep_if_it_fits(name, version, loaded.memory_bytes)
 
     async def _keep_if_it_fits(self, name: str, version: VersionAtServer, taken: int) -> None:
         """Have a version dropped again that takes more than was left, unless proxies call it already.

@@ -1,11 +1,20 @@
 """The memory of one agent's model server: what its versions take, and whether a further one is loaded."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from math import inf
 from typing import NamedTuple
 
 from understudy.core.loading.held_room import HeldRoom, held_room, still_held
-from understudy.core.loading.memory import Room, estimated_bytes, no_room, no_room_after_all, taken_bytes
+from understudy.core.loading.memory import (
+    ProcessSeen,
+    ProcessUse,
+    Room,
+    estimated_bytes,
+    no_room,
+    no_room_after_all,
+    residue_bytes,
+    seen_since_start,
+    taken_bytes,
+)
 from understudy.core.loading.state import LoadingState
 from understudy.core.loading.wanted import Why
 from understudy.errors import NothingFits
@@ -13,10 +22,19 @@ from understudy.ports.loading.agent_store import VersionAtServer
 from understudy.ports.loading.artifact_stage import ArtifactStage
 from understudy.ports.telemetry.telemetry import Telemetry
 
-Measure = Callable[[], Awaitable[int | None]]
-"""Returns how many bytes the server's process takes now; ``None``: that cannot be measured."""
+Measure = Callable[[], Awaitable[ProcessUse | None]]
+"""Returns what the server's process takes now; ``None``: that cannot be measured."""
 _LEAVING = (LoadingState.QUIESCING, LoadingState.UNLOADING)
 _AT_SERVER = (LoadingState.LOADING, LoadingState.AVAILABLE, *_LEAVING)
+
+
+class Loaded(NamedTuple):
+    """A version that was loaded."""
+
+    expected_bytes: int
+    """What it was expected to take."""
+    memory_bytes: int
+    """What it is taken to take."""
 
 
 class _Short(NamedTuple):
@@ -54,8 +72,7 @@ class MemoryBudget:
         self._telemetry = telemetry
         self._capacity_bytes = capacity_bytes
         self._measure = measure
-        self._own_bytes: float = inf
-        """The least that the server was seen to take beside its versions: what it keeps of unloaded ones is reused."""
+        self._seen: ProcessSeen | None = None
         self._loaded: Sequence[VersionAtServer] = ()
         self._short: dict[int, _Short] = {}
         self._tried: set[int] = set()
@@ -75,12 +92,13 @@ class MemoryBudget:
         if self._capacity_bytes is None or not is_idle:
             return
         versions_bytes = sum(_bytes_of(one) or 0 for one in self._loaded)
-        used = await self._measure()
-        if used is not None:
-            self._own_bytes = min(self._own_bytes, max(used - versions_bytes, 0))
-        for what, size in (("capacity", self._capacity_bytes), ("versions", versions_bytes), ("process", used)):
-            if size is not None:
-                self._telemetry.set("model_server_memory_bytes", size, what)
+        sizes = {"capacity": self._capacity_bytes, "versions": versions_bytes}
+        use = await self._measure()
+        if use is not None:
+            self._seen = seen_since_start(self._seen, use, versions_bytes)
+            sizes |= {"process": use.resident_bytes, "residue": residue_bytes(self._seen, use)}
+        for what, size in sizes.items():
+            self._telemetry.set("model_server_memory_bytes", size, what)
 
     @property
     def missing(self) -> Mapping[int, int]:
@@ -125,7 +143,7 @@ class MemoryBudget:
         self._tried.clear()
         self._held = ()
 
-    async def load(self, version: VersionAtServer, load: Callable[[], Awaitable[None]]) -> int | None:
+    async def load(self, version: VersionAtServer, load: Callable[[], Awaitable[None]]) -> Loaded | None:
         """Load a version if there is room for it, and return what it takes; ``None``: no account is kept.
 
         Raises:
@@ -145,10 +163,14 @@ class MemoryBudget:
             await self._note_want(version, needed, room)
             raise NothingFits(problem)
         self._short.pop(version.version_id, None)
-        before = await self._measure()
+        before = await self._resident_bytes()
         await load()
         self._tried.clear()
-        return taken_bytes(files, before, await self._measure())
+        return Loaded(needed, taken_bytes(files, before, await self._resident_bytes(), measured))
+
+    async def _resident_bytes(self) -> int | None:
+        use = await self._measure()
+        return None if use is None else use.resident_bytes
 
     async def why_too_large(self, version: VersionAtServer, taken: int) -> str | None:
         """Return in words why a version that is loaded has no room after all, by what it takes; ``None``: it has.
@@ -172,7 +194,7 @@ class MemoryBudget:
     async def _room_beside(self, version: VersionAtServer, capacity_bytes: int) -> Room:
         """Return the room beside the other versions, and beside what is kept for those of other models."""
         taken = await self._sizes_beside(version)
-        own = 0 if self._own_bytes == inf else int(self._own_bytes)
+        own = 0 if self._seen is None else self._seen.own_bytes
         held = sum(
             one.left_bytes(taken) for one in self._held if one.waiting and version.version_id not in one.claimants
         )

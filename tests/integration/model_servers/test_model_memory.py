@@ -30,9 +30,9 @@ class Server(ManagedServer):
         return staged.folder, seen
 
     async def load(self, budget: MemoryBudget, name: str, folder: Path, version: VersionAtServer) -> int:
-        taken = await budget.load(version, lambda: self.control.load(name, folder, "onnx"))
-        assert taken is not None
-        return taken
+        loaded = await budget.load(version, lambda: self.control.load(name, folder, "onnx"))
+        assert loaded is not None
+        return loaded.memory_bytes
 
 
 @pytest.fixture

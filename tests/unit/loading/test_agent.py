@@ -14,7 +14,7 @@ from understudy.adapters.memory.server_control import MemoryServerControl
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.memory.validation import MemoryValidation
 from understudy.core.loading.giving_way import KEPT_SECONDS, Transition
-from understudy.core.loading.memory import MEBIBYTE
+from understudy.core.loading.memory import MEBIBYTE, ProcessUse
 from understudy.core.loading.served_name import served_name
 from understudy.core.loading.state import MAX_ATTEMPTS, MAX_COUNTED, LoadingState
 from understudy.core.loading.wanted import Why
@@ -87,8 +87,8 @@ class World:
             on_progress=self.woken.set,
         )
 
-    async def measure_process(self) -> int | None:
-        return None if self.taken is None else self.taken()
+    async def measure_process(self) -> ProcessUse | None:
+        return None if self.taken is None else ProcessUse(self.taken(), "once")
 
     async def run_for(self, seconds: float) -> None:
         """Let rounds follow each other as the worker runs them: at progress, and else every five seconds."""

@@ -19,6 +19,24 @@ OTHER_FACTOR: Final = 2.0
 """Of other files, such as pickles and trees."""
 
 
+class ProcessUse(NamedTuple):
+    """What a server's process takes at one moment, with those that it has started."""
+
+    resident_bytes: int
+    started: str
+    """Differs for each start of the server."""
+
+
+class ProcessSeen(NamedTuple):
+    """What was seen of a server's process since it was started."""
+
+    started: str
+    own_bytes: int
+    """The least that it took beside its versions: what it keeps of unloaded ones is reused."""
+    most_bytes: int
+    """The most that its versions took together."""
+
+
 class Room(NamedTuple):
     """How a server's memory is taken."""
 
@@ -57,15 +75,40 @@ def _suffix_of(name: str) -> str:
     return (dot + suffix).lower()
 
 
-def taken_bytes(files: Iterable[tuple[str, int]], before: int | None, after: int | None) -> int:
+def taken_bytes(
+    files: Iterable[tuple[str, int]], before: int | None, after: int | None, measured_bytes: int | None = None
+) -> int:
     """Return what a loaded version is taken to take: by the growth of the server's process, if that was measured.
 
-    A process that reuses what another version left does not grow; then its files' size stands for it.
+    A process that reuses what another version left does not grow; then what the version took at its last load
+    (``measured_bytes``) stands for it, or its files' size.
     """
     listed = list(files)
     if before is None or after is None:
         return estimated_bytes(listed)
-    return max(after - before, sum(size for _, size in listed))
+    return max(after - before, measured_bytes or 0, sum(size for _, size in listed))
+
+
+def seen_since_start(before: ProcessSeen | None, use: ProcessUse, versions_bytes: int) -> ProcessSeen:
+    """Return what has been seen of a process by now; one that was started anew has left nothing.
+
+    Args:
+        before: What had been seen until now; ``None``: nothing.
+        use: What the process takes.
+        versions_bytes: What the versions that it has take together.
+    """
+    own = max(use.resident_bytes - versions_bytes, 0)
+    if before is None or before.started != use.started:
+        return ProcessSeen(use.started, own, versions_bytes)
+    return ProcessSeen(use.started, min(before.own_bytes, own), max(before.most_bytes, versions_bytes))
+
+
+def residue_bytes(seen: ProcessSeen, use: ProcessUse) -> int:
+    """Return what a process keeps beyond all that its versions ever took together: no further version reuses that.
+
+    What it keeps of versions that it has no more is no residue, as long as the next ones find their room there.
+    """
+    return max(use.resident_bytes - seen.own_bytes - seen.most_bytes, 0)
 
 
 def no_room(needed_bytes: int, room: Room, *, was_measured: bool) -> str | None:

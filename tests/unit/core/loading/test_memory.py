@@ -5,10 +5,13 @@ import pytest
 from understudy.core.loading.memory import (
     MEBIBYTE,
     PAD_BYTES,
+    ProcessUse,
     Room,
     estimated_bytes,
     no_room,
     no_room_after_all,
+    residue_bytes,
+    seen_since_start,
     taken_bytes,
 )
 
@@ -36,6 +39,43 @@ def test_a_loaded_version_takes_what_the_process_grew_by_or_its_files_where_it_r
     assert taken_bytes(files, 50 * MEBIBYTE, 190 * MEBIBYTE) == 140 * MEBIBYTE
     assert taken_bytes(files, 190 * MEBIBYTE, 191 * MEBIBYTE) == 100 * MEBIBYTE
     assert taken_bytes(files, None, 190 * MEBIBYTE) == estimated_bytes(files)
+
+
+def test_a_version_that_is_loaded_again_into_memory_that_it_left_takes_no_less_than_at_its_last_load():
+    files = [("model.onnx", 100 * MEBIBYTE)]
+
+    assert taken_bytes(files, 190 * MEBIBYTE, 191 * MEBIBYTE, 140 * MEBIBYTE) == 140 * MEBIBYTE
+    assert taken_bytes(files, 50 * MEBIBYTE, 200 * MEBIBYTE, 140 * MEBIBYTE) == 150 * MEBIBYTE
+
+
+def residues(*looks: tuple[int, int], started: str = "first") -> list[int]:
+    """Return the residue in MiB after each look at a process and its versions."""
+    seen, found = None, []
+    for resident, versions in looks:
+        use = ProcessUse(resident * MEBIBYTE, started)
+        seen = seen_since_start(seen, use, versions * MEBIBYTE)
+        found.append(residue_bytes(seen, use) // MEBIBYTE)
+    return found
+
+
+def test_memory_that_the_next_version_reuses_is_no_residue():
+    # By itself; with a version of 200; without it, nothing given back; with another one.
+    assert residues((100, 0), (300, 200), (300, 0), (300, 150)) == [0, 0, 0, 0]
+
+
+def test_what_each_load_leaves_behind_is_residue_once_it_is_more_than_versions_ever_took():
+    loads = [look for leaked in range(0, 500, 100) for look in ((100 + leaked + 200, 200), (100 + leaked, 0))]
+
+    assert residues((100, 0), *loads) == [0, 0, 0, 100, 0, 200, 0, 300, 100, 400, 200]
+
+
+def test_what_a_process_took_before_it_was_started_anew_says_nothing():
+    old, new = ProcessUse(100 * MEBIBYTE, "first"), ProcessUse(400 * MEBIBYTE, "second")
+
+    seen = seen_since_start(seen_since_start(None, old, 0), new, 0)
+
+    assert seen.own_bytes == 400 * MEBIBYTE
+    assert residue_bytes(seen, new) == 0
 
 
 def test_a_tenth_of_a_servers_memory_stays_free():

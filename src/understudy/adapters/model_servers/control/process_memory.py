@@ -5,6 +5,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+from understudy.core.loading.memory import ProcessUse
+
 PROC: Final = Path("/proc")
 
 
@@ -15,16 +17,22 @@ class ProcessMemory:
         self._pid_file = pid_file
         self._proc = proc
 
-    async def used_bytes(self) -> int | None:
+    async def use(self) -> ProcessUse | None:
         """Return its resident memory; ``None``: there is no such process, or the system does not say."""
         return None if self._pid_file is None else await asyncio.to_thread(self._read, self._pid_file)
 
-    def _read(self, pid_file: Path) -> int | None:
+    def _read(self, pid_file: Path) -> ProcessUse | None:
         try:
-            pages = self._pages_of(int(pid_file.read_text()))
+            pid = int(pid_file.read_text())
+            pages, started = self._pages_of(pid), self._started(pid)
         except (OSError, ValueError, IndexError):
             return None
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        return ProcessUse(pages * os.sysconf("SC_PAGE_SIZE"), f"{pid} {started}")
+
+    def _started(self, pid: int) -> str:
+        """Return when a process was started, in the clock's ticks since the machine was."""
+        # The name, in parentheses, may have blanks and parentheses itself.
+        return (self._proc / str(pid) / "stat").read_text().rpartition(")")[2].split()[19]
 
     def _pages_of(self, pid: int) -> int:
         pages = int((self._proc / str(pid) / "statm").read_text().split()[1])
