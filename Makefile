@@ -200,6 +200,16 @@ lifecycle-loads: $(VENV)/.dev ## 50 versions of 10 MB from their registration un
 lifecycle-sources: $(VENV)/.dev ## Tags of Debian's docker-registry that move, with each login, and ten minutes without any registry (16 minutes; SOURCES="--moves 3 --away 60" for a look)
 	@PYTHONPATH=tests timeout 5400 $(BIN)/python -m rigs.lifecycle.sources $(SOURCES)
 
+MEASURED_SERVERS := mlserver triton torchserve
+
+.PHONY: server-memory
+server-memory: $(VENV)/.dev .venv-train/.done $(MEASURED_SERVERS:%=.venv-servers/%/.done) ## What 12 trained models of 4 kinds take of real servers, beside what an agent expects (15 minutes; MEMORY="--only onnx" for some)
+	@PYTHONPATH=tests timeout 5400 $(BIN)/python -m rigs.server_memory $(MEMORY)
+
+.PHONY: server-residue
+server-residue: $(VENV)/.dev .venv-servers/triton/.done ## What Triton keeps after 200 loads and unloads, and the alert on a planted leak (40 minutes; RESIDUE="--loads 20" for a look)
+	@PYTHONPATH=tests timeout 5400 $(BIN)/python -m rigs.server_memory.residue $(RESIDUE)
+
 .PHONY: figures
 figures: $(VENV)/.dev ## The twelve figures of what failing costs, from the newest results (FIGURES="--run --only 4 8" measures first)
 	@PYTHONPATH=tests $(BIN)/python -m rigs.faults.figures $(FIGURES)

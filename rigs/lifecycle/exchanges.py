@@ -31,7 +31,7 @@ from understudy.adapters.dev_server.example_models import example_version
 from understudy.adapters.postgres.loading.registry import PostgresLoadingRegistry
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.core.loading.giving_way import Transition
-from understudy.core.loading.memory import MEBIBYTE
+from understudy.core.loading.memory import FILLED_AT_MOST, PADS
 from understudy.core.loading.served_name import served_name
 from understudy.lifecycle.registry import register_version
 from understudy.ports.registry.registry import Actor, NewVersion
@@ -112,7 +112,7 @@ class Exchange:
     async def start(self) -> None:
         """Start everything, with the first version as champion on every server."""
         await migrations.upgrade(self.stack.database_url)
-        memory = int((self.case.room + 0.5) * 32 * MEBIBYTE / 0.9)  # a small model is expected to take 32 MiB
+        memory = int((self.case.room + 0.5) * PADS["understudy"] / FILLED_AT_MOST)
         for member in self.members:
             member.start_server()
             member.start_agent(

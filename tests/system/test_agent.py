@@ -16,6 +16,7 @@ from e2e.stack import PREDICT_BODIES, VISITS, Stack, a_stack, sql
 
 from understudy.adapters.dev_server.example_models import example_version
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
+from understudy.core.loading.memory import FILLED_AT_MOST, PADS
 from understudy.lifecycle.registry import register_version
 from understudy.ports.registry.registry import Actor, NewVersion
 
@@ -102,7 +103,7 @@ async def test_idle_versions_make_room_for_wanted_ones_while_the_champion_answer
     lifecycle = Lifecycle(stack)
     lifecycle.start_server()
     lifecycle.start_monitor()
-    lifecycle.start_agent({"UNDERSTUDY_SERVER_MEMORY_BYTES": str(3 * 40 * 1_048_576)})
+    lifecycle.start_agent({"UNDERSTUDY_SERVER_MEMORY_BYTES": str(int(3.5 * PADS["understudy"] / FILLED_AT_MOST))})
     stack.start_proxy()
     labels = ("1", "2", "3", "4", "5", "6", "7")
     digest = sha256(b"secret").hexdigest()

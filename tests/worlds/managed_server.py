@@ -11,6 +11,7 @@ from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.model_servers.control.process_memory import ProcessMemory
 from understudy.adapters.model_servers.control.repository_control import RepositoryControl
 from understudy.adapters.model_servers.control.repository_folder import RepositoryFolder
+from understudy.core.loading.memory import PAD_BYTES
 from understudy.loading.memory_budget import MemoryBudget
 
 
@@ -33,8 +34,14 @@ class ManagedServer:
         self.measure = ProcessMemory(folder / "pid").use
         self.control = RepositoryControl(f"127.0.0.1:{port}", RepositoryFolder(repository))
 
-    def budget(self, capacity_bytes: int) -> MemoryBudget:
-        return MemoryBudget(self.stage, MemoryTelemetry(), capacity_bytes=capacity_bytes, measure=self.measure)
+    def budget(self, capacity_bytes: int, pad_bytes: int = PAD_BYTES) -> MemoryBudget:
+        return MemoryBudget(
+            self.stage,
+            MemoryTelemetry(),
+            capacity_bytes=capacity_bytes,
+            measure=self.measure,
+            pad_bytes=pad_bytes,
+        )
 
     async def stop(self) -> None:
         await self.control.close()

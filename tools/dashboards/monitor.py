@@ -192,8 +192,8 @@ MONITOR = Dashboard(
                     "{{instance}}",
                 ),
             ),
-            "Beyond what the server takes by itself and its versions ever took together, of its capacity. Empty: no agent"
-            " measures its server.",
+            "Beyond what the server takes by itself and its versions ever took together, of its capacity. Empty: no"
+            " agent measures its server.",
             unit="percentunit",
             alerts=("ModelServerLeaking",),
         ),

@@ -21,6 +21,7 @@ from understudy.adapters.postgres.monitoring.lease import PostgresLease, agent_o
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.bootstrap.artifacts import limits_of, origins_of
 from understudy.core.loading.cases import CaseRows
+from understudy.core.loading.memory import PADS
 from understudy.loading.agent import Agent, AgentServer
 from understudy.loading.memory_budget import MemoryBudget
 from understudy.loading.steps import Steps
@@ -73,6 +74,7 @@ async def open_agent(settings: Settings) -> AsyncIterator[AgentParts]:
                 telemetry,
                 capacity_bytes=settings.server_memory_bytes,
                 measure=ProcessMemory(settings.server_pid_file).use,
+                pad_bytes=PADS[settings.server_kind],
             ),
             validation=_validation(settings, settings.server_target),
             without_registry=WithoutRegistry(control, stage, LastLoadedFile(settings.stage_dir / "last_loaded")),

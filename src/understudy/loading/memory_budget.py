@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from understudy.core.loading.held_room import HeldRoom, held_room, still_held
 from understudy.core.loading.memory import (
+    PAD_BYTES,
     ProcessSeen,
     ProcessUse,
     Room,
@@ -58,6 +59,7 @@ class MemoryBudget:
         telemetry: Gets what is taken.
         capacity_bytes: Of the server; ``None``: every version is loaded.
         measure: Measures the server's process.
+        pad_bytes: What the server takes for a version beside its files.
     """
 
     def __init__(
@@ -67,11 +69,13 @@ class MemoryBudget:
         *,
         capacity_bytes: int | None = None,
         measure: Measure = not_measured,
+        pad_bytes: int = PAD_BYTES,
     ) -> None:
         self._stage = stage
         self._telemetry = telemetry
         self._capacity_bytes = capacity_bytes
         self._measure = measure
+        self._pad_bytes = pad_bytes
         self._seen: ProcessSeen | None = None
         self._loaded: Sequence[VersionAtServer] = ()
         self._short: dict[int, _Short] = {}
@@ -157,7 +161,7 @@ class MemoryBudget:
         files = () if digest is None else await self._stage.files_of(digest)
         measured = _bytes_of(version)
         room = await self._room_beside(version, self._capacity_bytes)
-        needed = estimated_bytes(files, measured)
+        needed = estimated_bytes(files, measured, pad_bytes=self._pad_bytes)
         problem = no_room(needed, room, was_measured=measured is not None)
         if problem is not None:
             await self._note_want(version, needed, room)
@@ -166,7 +170,8 @@ class MemoryBudget:
         before = await self._resident_bytes()
         await load()
         self._tried.clear()
-        return Loaded(needed, taken_bytes(files, before, await self._resident_bytes(), measured))
+        after = await self._resident_bytes()
+        return Loaded(needed, taken_bytes(files, before, after, measured, pad_bytes=self._pad_bytes))
 
     async def _resident_bytes(self) -> int | None:
         use = await self._measure()
@@ -180,7 +185,8 @@ class MemoryBudget:
         record, measured = version.record, _bytes_of(version)
         if self._capacity_bytes is None or record is None or record.digest is None:
             return None
-        expected = estimated_bytes(await self._stage.files_of(record.digest), measured)
+        files = await self._stage.files_of(record.digest)
+        expected = estimated_bytes(files, measured, pad_bytes=self._pad_bytes)
         return no_room_after_all(taken, expected, await self._room_beside(version, self._capacity_bytes))
 
     async def _note_want(self, version: VersionAtServer, needed_bytes: int, room: Room) -> None:
@@ -210,7 +216,7 @@ class MemoryBudget:
         known = _bytes_of(version)
         if known is not None or version.record is None or version.record.digest is None:
             return known or 0
-        return estimated_bytes(await self._stage.files_of(version.record.digest))
+        return estimated_bytes(await self._stage.files_of(version.record.digest), pad_bytes=self._pad_bytes)
 
 
 def _state_of(version: VersionAtServer) -> LoadingState | None:

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from functools import partial
 from hashlib import sha256
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from threading import Event, Lock
 from typing import Final
@@ -15,11 +16,14 @@ from understudy.adapters.artifacts.folder_origin import files_of, said
 from understudy.adapters.artifacts.origin import Limits, Origin
 from understudy.core.loading.artifact_address import holds_login, scheme_of
 from understudy.core.loading.digest import PREFIX, folder_digest, is_digest
+from understudy.core.loading.memory import StagedFile
+from understudy.core.loading.onnx_trees import tree_bytes
 from understudy.errors import ArtifactDiffers, ArtifactUnreachable
 from understudy.ports.loading.artifact_stage import Staged
 
 _PART: Final = ".part-"
 """Prefix of what is not complete."""
+ONNX: Final = ".onnx"
 
 
 class FolderStage:
@@ -65,14 +69,15 @@ class FolderStage:
     def folder_of(self, digest: str) -> Path:
         return self._stage / digest.removeprefix(PREFIX)
 
-    async def files_of(self, digest: str) -> Sequence[tuple[str, int]]:
+    async def files_of(self, digest: str) -> Sequence[StagedFile]:
         folder = self.folder_of(digest)
 
-        def sizes(_: Event) -> list[tuple[str, int]]:
+        def sizes(_: Event) -> list[StagedFile]:
             if not folder.is_dir():
                 return []
             return [
-                (path.relative_to(folder).as_posix(), path.stat().st_size) for path in files_of(folder, folder.name)
+                StagedFile(path.relative_to(folder).as_posix(), path.stat().st_size, _tree_bytes_of(path))
+                for path in files_of(folder, folder.name)
             ]
 
         try:
@@ -115,6 +120,19 @@ class FolderStage:
                 part.rename(place)
                 sync_folder(self._stage)
         return place
+
+
+def _tree_bytes_of(path: Path) -> int:
+    """Return how much of a file is trees, if it is one of ONNX; few of its pages are read."""
+    if path.suffix.lower() != ONNX:
+        return 0
+    with path.open("rb") as reader:
+        try:
+            content = mmap(reader.fileno(), 0, access=ACCESS_READ)
+        except ValueError:  # it is empty
+            return 0
+        with content, memoryview(content) as seen:
+            return tree_bytes(seen)
 
 
 def _has_digest(folder: Path, digest: str, given_up: Event) -> bool:

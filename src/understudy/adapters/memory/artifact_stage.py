@@ -5,6 +5,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from understudy.core.loading.digest import PREFIX
+from understudy.core.loading.memory import StagedFile
 from understudy.errors import ArtifactDiffers, ArtifactUnreachable
 from understudy.ports.loading.artifact_stage import Staged
 
@@ -37,9 +38,9 @@ class MemoryArtifactStage:
     def folder_of(self, digest: str) -> Path:  # noqa: ARG002 - they are all the same one
         return self._folder
 
-    async def files_of(self, digest: str) -> Sequence[tuple[str, int]]:
+    async def files_of(self, digest: str) -> Sequence[StagedFile]:
         sizes = {PREFIX + sha256(content).hexdigest(): len(content) for content in self.artifacts.values()}
-        return [("model.onnx", sizes[digest])] if digest in self.staged else []
+        return [StagedFile("model.onnx", sizes[digest])] if digest in self.staged else []
 
     async def keep_only(self, digests: frozenset[str]) -> None:
         self.staged &= digests

@@ -1,22 +1,51 @@
 """Memory of a model server: what a version is expected to take, and whether there is room for it.
 
 Source:
-    TensorFlow Serving's own estimate, the size of the files times 1.2 and something on top.
+    TensorFlow Serving's own estimate, the size of the files times 1.2 and something on top. Where a factor and what is
+    on top are others, they are what ``make server-memory`` has measured.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 MEBIBYTE: Final = 1_048_576
 PAD_BYTES: Final = 32 * MEBIBYTE
+"""Beside its files, of a version on a server of an unknown kind."""
+PADS: Final[Mapping[str, int]] = {
+    "understudy": 12 * MEBIBYTE,
+    "mlserver": 80 * MEBIBYTE,
+    "triton": 36 * MEBIBYTE,
+    "torchserve": 250 * MEBIBYTE,
+}
+"""By the kind of the server: libraries that the first version of their kind imports, or a process of its own."""
 FILLED_AT_MOST: Final = 0.9
 """Of a server's memory: loads have peaks, and calls need some."""
 MEASURED_FACTOR: Final = 1.1
 """Of what a version was measured to take, at its next load."""
-FACTORS: Final = {".onnx": 1.2, ".pb": 1.2, ".pt": 1.5, ".pth": 1.5, ".mar": 1.5, ".safetensors": 1.1}
+FACTORS: Final = {
+    ".onnx": 2.0,
+    ".pb": 1.2,
+    ".pt": 1.5,
+    ".pth": 1.5,
+    ".mar": 1.5,
+    ".safetensors": 1.1,
+    ".npy": 1.1,
+    ".npz": 1.1,
+}
 """Memory for each byte of a file, by its suffix."""
 OTHER_FACTOR: Final = 2.0
-"""Of other files, such as pickles and trees."""
+"""Of other files, such as pickles."""
+TREE_FACTOR: Final = 13.0
+"""Of what an ONNX file has of trees: each node is a dozen small numbers there, and as many words in memory."""
+
+
+class StagedFile(NamedTuple):
+    """A file of an artifact."""
+
+    name: str
+    size: int
+    tree_bytes: int = 0
+    """How much of an ONNX file is trees."""
 
 
 class ProcessUse(NamedTuple):
@@ -58,16 +87,24 @@ class Room(NamedTuple):
         )
 
 
-def estimated_bytes(files: Iterable[tuple[str, int]], measured_bytes: int | None = None) -> int:
+def estimated_bytes(
+    files: Iterable[StagedFile], measured_bytes: int | None = None, *, pad_bytes: int = PAD_BYTES
+) -> int:
     """Return what a version is expected to take.
 
     Args:
-        files: Path and size of each file of its artifact.
+        files: Those of its artifact.
         measured_bytes: What it took when it was loaded before; ``None``: it was not.
+        pad_bytes: What the server takes for a version beside its files.
     """
     if measured_bytes is not None:
         return int(measured_bytes * MEASURED_FACTOR)
-    return int(sum(size * FACTORS.get(_suffix_of(name), OTHER_FACTOR) for name, size in files)) + PAD_BYTES
+    return int(sum(_in_memory(file) for file in files)) + pad_bytes
+
+
+def _in_memory(file: StagedFile) -> float:
+    factor = FACTORS.get(_suffix_of(file.name), OTHER_FACTOR)
+    return (file.size - file.tree_bytes) * factor + file.tree_bytes * TREE_FACTOR
 
 
 def _suffix_of(name: str) -> str:
@@ -76,7 +113,12 @@ def _suffix_of(name: str) -> str:
 
 
 def taken_bytes(
-    files: Iterable[tuple[str, int]], before: int | None, after: int | None, measured_bytes: int | None = None
+    files: Iterable[StagedFile],
+    before: int | None,
+    after: int | None,
+    measured_bytes: int | None = None,
+    *,
+    pad_bytes: int = PAD_BYTES,
 ) -> int:
     """Return what a loaded version is taken to take: by the growth of the server's process, if that was measured.
 
@@ -85,8 +127,8 @@ def taken_bytes(
     """
     listed = list(files)
     if before is None or after is None:
-        return estimated_bytes(listed)
-    return max(after - before, measured_bytes or 0, sum(size for _, size in listed))
+        return estimated_bytes(listed, pad_bytes=pad_bytes)
+    return max(after - before, measured_bytes or 0, sum(file.size for file in listed))
 
 
 def seen_since_start(before: ProcessSeen | None, use: ProcessUse, versions_bytes: int) -> ProcessSeen:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from understudy.core.loading.memory import StagedFile
+
 
 class Staged(NamedTuple):
     """An artifact on the stage."""
@@ -40,8 +42,8 @@ class ArtifactStage(Protocol):
     def folder_of(self, digest: str) -> Path:
         """Return where an artifact is once it was fetched and verified."""
 
-    async def files_of(self, digest: str) -> Sequence[tuple[str, int]]:
-        """Return the path and size of each file of a staged artifact; of one that is not there, none.
+    async def files_of(self, digest: str) -> Sequence[StagedFile]:
+        """Return the files of a staged artifact, by their paths in it; of one that is not there, none.
 
         Raises:
             ArtifactUnreachable: It was not read in time.

@@ -15,6 +15,9 @@ from understudy.adapters.artifacts.bounded_thread import NAME
 from understudy.adapters.artifacts.folder_origin import FolderOrigin
 from understudy.adapters.artifacts.folder_stage import FolderStage
 from understudy.adapters.artifacts.origin import Limits
+from understudy.adapters.dev_server.example_models import example_version
+from understudy.core.loading.memory import StagedFile
+from understudy.core.loading.onnx_trees import tree_bytes
 from understudy.errors import ArtifactDiffers, ArtifactNotTaken, ArtifactUnreachable
 
 WEIGHTS = b"weights" * 1000
@@ -319,3 +322,23 @@ async def test_only_what_is_named_stays_and_half_copies_go(stage, tmp_path):
 
 def test_the_bounds_of_one_artifact_are_those_of_the_how_to():
     assert Limits() == (20 * 1024**3, 100_000, 600.0)
+
+
+async def test_the_files_of_an_artifact_are_listed_with_how_much_of_an_onnx_file_is_trees(stage, root):
+    forest = example_version("visits", 2).read()
+    (root / "visits/7/forest.onnx").write_bytes(forest)
+    (root / "visits/7/empty.onnx").touch()
+    (root / "visits/7/forest.bin").write_bytes(forest)
+    staged = await stage.fetch("visits/7", None)
+
+    listed = sorted(await stage.files_of(staged.digest))
+
+    assert listed == [
+        StagedFile("1/labels.txt", 7),
+        StagedFile("empty.onnx", 0),
+        StagedFile("forest.bin", len(forest)),
+        StagedFile("forest.onnx", len(forest), tree_bytes(forest)),
+        StagedFile("model.onnx", len(WEIGHTS)),
+    ]
+    assert tree_bytes(forest) > 0
+    assert list(await stage.files_of(OTHER)) == []

@@ -5,8 +5,10 @@ import pytest
 from understudy.core.loading.memory import (
     MEBIBYTE,
     PAD_BYTES,
+    PADS,
     ProcessUse,
     Room,
+    StagedFile,
     estimated_bytes,
     no_room,
     no_room_after_all,
@@ -20,21 +22,25 @@ from understudy.core.loading.memory import (
     ("files", "expected"),
     [
         ([], 0),
-        ([("model.onnx", 100 * MEBIBYTE)], 120 * MEBIBYTE),
+        ([("model.onnx", 100 * MEBIBYTE)], 200 * MEBIBYTE),
+        ([("model.onnx", 100 * MEBIBYTE, 90 * MEBIBYTE)], 1_190 * MEBIBYTE),
         ([("1/model.SAFETENSORS", 100 * MEBIBYTE)], 110 * MEBIBYTE),
         ([("model.pkl", 100 * MEBIBYTE), ("saved_model.pb", 10 * MEBIBYTE)], 212 * MEBIBYTE),
     ],
 )
 def test_files_are_expected_to_take_their_size_times_a_factor_and_something_on_top(files, expected):
-    assert estimated_bytes(files) - PAD_BYTES == pytest.approx(expected, abs=1)
+    listed = [StagedFile(*file) for file in files]
+
+    assert estimated_bytes(listed) - PAD_BYTES == pytest.approx(expected, abs=1)
+    assert estimated_bytes(listed, pad_bytes=PADS["mlserver"]) - PADS["mlserver"] == pytest.approx(expected, abs=1)
 
 
 def test_what_was_measured_before_is_worth_more_than_files():
-    assert estimated_bytes([("model.onnx", 1)], 100 * MEBIBYTE) == 110 * MEBIBYTE
+    assert estimated_bytes([StagedFile("model.onnx", 1)], 100 * MEBIBYTE) == 110 * MEBIBYTE
 
 
 def test_a_loaded_version_takes_what_the_process_grew_by_or_its_files_where_it_reuses_memory():
-    files = [("model.onnx", 100 * MEBIBYTE)]
+    files = [StagedFile("model.onnx", 100 * MEBIBYTE)]
 
     assert taken_bytes(files, 50 * MEBIBYTE, 190 * MEBIBYTE) == 140 * MEBIBYTE
     assert taken_bytes(files, 190 * MEBIBYTE, 191 * MEBIBYTE) == 100 * MEBIBYTE
@@ -42,7 +48,7 @@ def test_a_loaded_version_takes_what_the_process_grew_by_or_its_files_where_it_r
 
 
 def test_a_version_that_is_loaded_again_into_memory_that_it_left_takes_no_less_than_at_its_last_load():
-    files = [("model.onnx", 100 * MEBIBYTE)]
+    files = [StagedFile("model.onnx", 100 * MEBIBYTE)]
 
     assert taken_bytes(files, 190 * MEBIBYTE, 191 * MEBIBYTE, 140 * MEBIBYTE) == 140 * MEBIBYTE
     assert taken_bytes(files, 50 * MEBIBYTE, 200 * MEBIBYTE, 140 * MEBIBYTE) == 150 * MEBIBYTE

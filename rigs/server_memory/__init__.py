@@ -1,0 +1,1 @@
+"""What trained models take of real model servers' memory, beside what agents expect of them."""
