@@ -116,7 +116,7 @@ async def test_a_version_that_takes_three_times_the_memory_is_found_by_its_agent
         managed.stage,
         MemoryTelemetry(),
         validation=MemoryValidation(),
-        memory=managed.budget(int((own + 60 * MEBIBYTE) / FILLED_AT_MOST)),
+        memory=managed.budget(int((own.resident_bytes + 60 * MEBIBYTE) / FILLED_AT_MOST)),
         without_registry=WithoutRegistry(managed.control, managed.stage, MemoryLastLoaded()),
         now=now,
         on_progress=lambda: None,
