@@ -110,7 +110,7 @@ class TypedBodies:
         """Whether a tensor is the version's own with so many rows, and says rightly how many bytes it has."""
         name, datatype, shape, _, more = astuple(tensor)
         fitting = self._alone if rows == 1 else (*self._named, [rows, *self._shape])
-        if (name, datatype, shape) != fitting or rows > MAX_ROWS:
+        if (name, datatype, shape) != fitting or not 1 <= rows <= MAX_ROWS:
             return False
         return more is UNSET if content is None else more is not UNSET and more.binary_data_size == len(content)
 
