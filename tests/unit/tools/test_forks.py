@@ -65,7 +65,8 @@ def test_a_worker_without_tests_takes_the_later_half_of_the_longest_slice():
 def run_of(folder: Path, source: str, *options: str) -> "subprocess.CompletedProcess[str]":
     (folder / "test_it.py").write_text(source)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tools.forks", "--forks", "2", "-p", "no:xdist"]
-    command += ["-p", "no:schemathesis", "-c", str(ROOT / "pyproject.toml"), *options, str(folder)]
+    command += ["-p", "no:schemathesis", "-c", str(ROOT / "pyproject.toml"), "--basetemp", str(folder / "own")]
+    command += [*options, str(folder)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
 
 
