@@ -199,6 +199,7 @@ def test_an_interval_that_always_holds_is_wider_than_any_fixed_one(fraction):
     assert always_valid_boundary(1.0) == pytest.approx(1.549 * normal_quantile(1 - ALPHA / 2), abs=1e-3)
 
 
+@pytest.mark.alone
 @pytest.mark.deep
 def test_twenty_looks_cost_less_than_three_seconds_however_close_they_are():
     looks = [place for tenth in range(1, 11) for place in (tenth / 10 - 1e-9, tenth / 10)]
