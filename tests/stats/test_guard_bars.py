@@ -7,6 +7,7 @@ from dataclasses import replace
 from statistics import median
 
 import pytest
+from stats.calm_looks import CalmLooks
 from stats.kept_runs import kept
 from stats.pieces import runs, say
 from stats.simulated_rollouts import hour_before
@@ -148,8 +149,11 @@ DAYS = 7
 
 
 @kept(bool)
-def is_taken_back_in_a_day(world: World, seed: int) -> bool:
-    """Return whether an equal version is taken back by a guard of a day, which has its turns once it is calm."""
+def is_taken_back_in_a_day(world: World, seed: int, *, analyses_calm_looks: bool = False) -> bool:
+    """Return whether a version is taken back by a guard of a day, which has its turns once it is calm.
+
+    Looks that provably take nothing back make no analysis (:mod:`stats.calm_looks`), but with ``analyses_calm_looks``.
+    """
     traffic = Traffic(world, seed)
     hours = [stratify(traffic.windows(60 * PER_MINUTE * hour, 60 * PER_MINUTE, 10.0), ROLLOUT) for hour in range(24)]
     strata, before = join_strata(hours), hour_before(world, seed, traffic)
@@ -157,10 +161,13 @@ def is_taken_back_in_a_day(world: World, seed: int) -> bool:
         "fraud", "42", ROLLOUT, (0.0,), 1, 10.0, {1: 10.0},
         champion_before=before.blocks, tail_steps=before.tail_steps,
     )  # fmt: skip
+    calm = CalmLooks(strata, POLICY, stage)
     for now in range(30, DAY_SECONDS, 30):
         is_analysed = now % (60 if now <= CALM_SECONDS else ANALYSIS_INTERVAL_SECONDS) == 0
+        if (not is_analysed and now < CALM_SECONDS) or (not analyses_calm_looks and calm.has(now)):
+            continue
         recent = strata.between(int(now - GLANCE_SECONDS - WINDOW_SECONDS), now + 1)
-        if not is_analysed and (now < CALM_SECONDS or not looks_worse(recent, POLICY, float(now - WINDOW_SECONDS))):
+        if not is_analysed and not looks_worse(recent, POLICY, float(now - WINDOW_SECONDS)):
             continue
         if judge(strata.until(now), POLICY, stage, float(now)).verdict is Verdict.ROLL_BACK:
             return True
@@ -183,3 +190,13 @@ def test_guards_of_equal_versions_hardly_ever_take_them_back_within_a_week(world
 
     say(f"guards of a week, {world.name}, {volume}/min (bar 1 % of a guard)", f"{sum(weeks)} of {len(weeks)} weeks")
     assert sum(weeks) <= 0.01 * DAYS * len(weeks)
+
+
+@pytest.mark.parametrize(
+    "world",
+    [World("errors x1.3", VOLUME, error_factor=1.3), World("slower by 8 %", VOLUME, latency_factor=1.08)],
+    ids=lambda w: w.name,
+)
+def test_a_guard_of_a_day_ends_the_same_where_calm_looks_are_analysed_too(world):
+    for seed in RUNS:
+        assert is_taken_back_in_a_day(world, seed) == is_taken_back_in_a_day(world, seed, analyses_calm_looks=True)
