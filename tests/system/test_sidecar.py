@@ -68,7 +68,8 @@ def start_monitor(stack: Stack) -> None:
 async def register_both(database_url: str, port: int, *pods: str) -> None:
     """Make version 1 of ``visits`` the champion; both versions are served beside each proxy."""
     for label in (1, 2):
-        version_id = await register(database_url, label, [])
+        named = orjson.dumps({"version": str(label)}).decode()
+        version_id = await register(database_url, label, [], backend=named)
         for pod in pods:
             target = f"{PODS[pod]}:{port}"
             await sql(
