@@ -47,7 +47,7 @@ _SERVED = """
     JOIN ModelEndpoint ON model_version_id = version.id AND source = 'agent'
     JOIN LoadedVersion AS loaded USING (model_version_id, server)
     JOIN VersionValidation AS verdict USING (model_version_id, server)
-    WHERE state = 'AVAILABLE' AND verdict.passed AND verdict.said = $1 GROUP BY 1, 2 ORDER BY 1, 2
+    WHERE state = 'AVAILABLE' AND verdict.passed AND verdict.said LIKE $1 GROUP BY 1, 2 ORDER BY 1, 2
 """
 _ROLLOUTS = """
     SELECT v.version, r.phase FROM Rollout r JOIN ModelVersion v ON v.id = r.challenger_version
@@ -181,15 +181,15 @@ async def _whole_story(screen: Screen, folder: Path) -> Start:
 async def _unserved(folder: Path) -> list[str]:
     """Return what keeps it from being so that agents serve all five versions, and that the fault waits for calls."""
     running = _running(folder)
-    served = await sql(running["database_url"], _SERVED, f"{CASES} cases answered as expected")
+    served = await sql(running["database_url"], _SERVED, f"{CASES} cases answered as expected%")
     expected = sorted((one.model_name, str(one.version), len(SERVERS)) for one in VERSIONS)
     problems = [] if [tuple(row) for row in served] == expected else [f"agents serve {served}"]
     for name in running["model_servers"]:
         command = Path(f"/proc/{running['pids'][name]}/cmdline").read_text().split("\0")
         if "--serve" in command:
             problems += [f"{name} was told what to serve"]
-        if FAULT not in command or f"after_calls={CASES}," not in FAULT:
-            problems += [f"{name} has no fault that begins after {CASES} calls"]
+        if FAULT not in command:
+            problems += [f"{name} has no fault that begins with the first call after its validation"]
     return problems
 
 
