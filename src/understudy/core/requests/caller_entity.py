@@ -1,6 +1,6 @@
 """Whose call it is, where a protocol has no field for it: by row, by parameter, by header, or drawn for the call."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -44,6 +44,7 @@ class Whose(Value, frozen=True, gc=False):
     category: Named | None = None
 
 
+_CALL = EntityFrom.CALL
 UNSAID = Whose()
 """Of a body that says nothing of them."""
 
@@ -55,7 +56,9 @@ class Owners(Value, frozen=True, gc=False):
     found: EntityFrom
 
 
-def owners_of(whose: Whose, rows: int, *, entity: Named | None, category: Named | None, drawn: str | None) -> Owners:
+def owners_of(
+    whose: Whose, rows: int, *, entity: Named | None, category: Named | None, draw: Callable[[], str] | None
+) -> Owners:
     """Return whose rows a call has.
 
     Args:
@@ -63,19 +66,21 @@ def owners_of(whose: Whose, rows: int, *, entity: Named | None, category: Named 
         rows: How many rows it has.
         entity: What its header says.
         category: What its header says.
-        drawn: Stands in where no place names an entity, the same for all rows; ``None``: such a call is refused.
+        draw: Makes what stands in where no place names an entity, for all rows; ``None``: such a call is refused.
 
     Raises:
         EntityIdInvalid: No place names one and none is drawn, two places differ, or one cannot be used.
         InputInvalid: The same of the category.
     """
+    if rows == 1 and whose is UNSAID and entity is not None and category is None:
+        return Owners(((_text_of(ENTITY_ID, entity.value, entity.place, EntityIdInvalid), None),), _CALL)
     entities, of_rows = _one_each(ENTITY_ID, whose.entities, (whose.entity, entity), rows, EntityIdInvalid)
     categories, _ = _one_each(CATEGORY, whose.categories, (whose.category, category), rows, InputInvalid)
     found = EntityFrom.ROW if of_rows else EntityFrom.CALL
     if entities is None:
-        if drawn is None:
+        if draw is None:
             raise EntityIdInvalid("the call names no entity", hint=HOW_TO)
-        found, entities = EntityFrom.NONE, (DRAWN_PREFIX + drawn,) * rows
+        found, entities = EntityFrom.NONE, (DRAWN_PREFIX + draw(),) * rows
     if rows == 1:
         return Owners(((entities[0], None if categories is None else categories[0]),), found)
     return Owners(tuple(zip(entities, categories or (None,) * rows, strict=True)), found)

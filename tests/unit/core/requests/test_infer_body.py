@@ -55,7 +55,7 @@ def calls(draw: st.DrawFn) -> tuple[InputSchema, list[np.ndarray[Any, Any]]]:
 
 def contents_of(schema: InputSchema, request: Any) -> list[bytes]:
     """Return each tensor's content in all rows together, as the model server would get it."""
-    owners = owners_of(request.whose, len(request.rows), entity=ENTITY, category=None, drawn=None)
+    owners = owners_of(request.whose, len(request.rows), entity=ENTITY, category=None, draw=None)
     rows = [schema.assemble(one.inputs).row for one in request.requests(owners)]
     return [b"".join(parts) for parts in zip(*rows, strict=True)]
 

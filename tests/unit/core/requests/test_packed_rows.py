@@ -141,7 +141,7 @@ def _made(read: Read, compiled: InputSchema) -> Any:
     """Return what a version gets of each row, or what is wrong with the first one that is refused."""
     try:
         request, rest = read(compiled)
-        owners = owners_of(request.whose, len(request.rows), entity=None, category=None, drawn="d")
+        owners = owners_of(request.whose, len(request.rows), entity=None, category=None, draw=lambda: "d")
         found: list[tuple[Assembled, Mapping[str, Any]]] = []
         version = a_version()
         for one in request.requests(owners):
@@ -182,7 +182,7 @@ def test_the_usual_forms_are_packed_as_they_come(form: str):
 
     assert request.packed is not None
     assert list(request.packed.rows) == [struct.pack("<2f", 0, 0.5), struct.pack("<2f", 1, 0.25)]
-    unnamed = owners_of(request.whose, 2, entity=None, category=None, drawn="d")
+    unnamed = owners_of(request.whose, 2, entity=None, category=None, draw=lambda: "d")
     assert [type(one) for one in request.requests(unnamed)] == [DrawnTypedRow, DrawnTypedRow]
     assert all(isinstance(one, TypedRow) and one.is_drawn for one in request.requests(unnamed))
     assert request.rows[1] == {"a": 1, "b": 0.25}

@@ -27,6 +27,7 @@ INLINE_OUTPUT_BYTES = 262_144
 """Of an answer that is worded there, in a millisecond or two."""
 INLINE_LISTED_BYTES = 8_192
 """The same where each value is worded by itself, in up to a microsecond."""
+_BYTES = Datatype.BYTES
 FLAT = (-1,)
 """The shape of elements that follow each other."""
 MIXED = "mixed"
@@ -68,14 +69,14 @@ class Output(Value, frozen=True, gc=False):
         Raises:
             BadAnswer: They are bytes that are no text.
         """
-        if self.datatype is Datatype.BYTES:
+        if self.datatype is _BYTES:
             try:
                 texts = [one.decode() for one in split_bytes_elements(self.content)]
             except UnicodeDecodeError:
                 raise BadAnswer(f"the output {self.name!r} is no text: ask for it as bytes") from None
             return np.fromiter(texts, object, count=len(texts)).reshape(shape)
         flat = np.frombuffer(self.content, self.datatype.numpy_dtype)
-        return flat if shape == FLAT else flat.reshape(shape)
+        return flat if shape is FLAT else flat.reshape(shape)
 
 
 class Answered(Value, frozen=True, gc=False):

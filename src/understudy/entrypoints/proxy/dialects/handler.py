@@ -245,7 +245,7 @@ class DialectHandler:
             rows,
             entity=_named(fields, ENTITY_HEADER, _ENTITY_PLACE, ENTITY_ID),
             category=_named(fields, CATEGORY_HEADER, _CATEGORY_PLACE, CATEGORY),
-            drawn=self._new_id() if self._rules.draws_entity else None,
+            draw=self._new_id if self._rules.draws_entity else None,
         )
         if rows > 1:
             self.handler.access.charge_members(options, rows - 1)

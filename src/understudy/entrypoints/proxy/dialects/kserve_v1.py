@@ -28,6 +28,7 @@ from understudy.entrypoints.proxy.dialects.signature import require_signature
 from understudy.entrypoints.proxy.messages.reply import JSON_ALONE
 from understudy.errors import NotOffered
 
+_BYTES = Datatype.BYTES
 BYTES_SUFFIX = "_bytes"
 """Of the name of an output that is no text but bytes (TensorFlow Serving's convention)."""
 
@@ -123,13 +124,17 @@ def _results(results: Any) -> Worded:
 
 
 def _worded(call: RowCall, answered: Answered) -> Worded:
-    key = b"outputs" if call.is_columnar else b"predictions"
     rows = () if call.is_columnar else (len(answered.calls),)
+    if not answered.has_more:
+        output = answered.output
+        key, shape = (b"outputs", answered.shape) if call.is_columnar else (b"predictions", (*rows, *output.row_shape))
+        return Worded(JSON_ALONE, b'{"%b":%b}' % (key, values_text(output, shape)))
     outputs = answered.outputs
     # A version without a dimension of the rows answers columns with the one value that it gives.
     shapes = [answered.shape_of(one) if call.is_columnar else (*rows, *one.row_shape) for one in outputs]
     texts = {one.name: values_text(one, shape) for one, shape in zip(outputs, shapes, strict=True)}
     if len(texts) == 1:
+        key = b"outputs" if call.is_columnar else b"predictions"
         return Worded(JSON_ALONE, b'{"%b":%b}' % (key, texts[answered.output.name]))
     if call.is_columnar:
         columns = {name: orjson.Fragment(text) for name, text in texts.items()}
@@ -140,7 +145,7 @@ def _worded(call: RowCall, answered: Answered) -> Worded:
 
 def values_text(output: Output, shape: tuple[int, ...]) -> bytes:
     """Return the values as JSON nests them in a shape."""
-    if output.datatype is Datatype.BYTES and output.name.endswith(BYTES_SUFFIX):
+    if output.datatype is _BYTES and output.name.endswith(BYTES_SUFFIX):
         elements = [{"b64": base64.b64encode(one).decode()} for one in split_bytes_elements(output.content)]
         return orjson.dumps(nested(elements, shape))
     # orjson prints a float32 in its shortest form, from which a client reads the very same float32; it takes no array

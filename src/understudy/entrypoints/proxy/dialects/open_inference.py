@@ -27,6 +27,7 @@ from understudy.entrypoints.proxy.messages.headers import TENSORS_AT_HEADER, con
 from understudy.entrypoints.proxy.messages.reply import JSON_ALONE, Header
 from understudy.errors import HeaderInvalid
 
+_BYTES = Datatype.BYTES
 BINARY: Header = (b"content-type", b"application/octet-stream")
 EXTENSIONS = ("binary_tensor_data", "parameters", "model_configuration", "statistics")
 MAX_IDS = 64
@@ -118,7 +119,7 @@ def _entry_head(name: str, wire_name: str, shape: tuple[int, ...]) -> bytes:
 def _listed(output: Output) -> bytes:
     """Return the values as a list of JSON."""
     values = output.array(FLAT)
-    is_text = output.datatype is Datatype.BYTES
+    is_text = output.datatype is _BYTES
     return orjson.dumps(values.tolist() if is_text else values, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
