@@ -2,44 +2,39 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, overload
+from typing import Any
 
 from understudy.core.requests.caller_entity import EntityFrom, Owners, Whose
-from understudy.core.requests.predict import DrawnTypedRow, LongRequest, PredictRequest, TypedRequest, TypedRow
+from understudy.core.requests.predict import (
+    DrawnTypedRow,
+    FeatureRows,
+    LongRequest,
+    PredictRequest,
+    TypedRequest,
+    TypedRow,
+)
 from understudy.core.requests.tensor_inputs import LONG_ELEMENTS, MAX_ROWS, InputPlaces, NamedInput, shown
 from understudy.core.schema.features import feature_at
 from understudy.core.schema.schema import Assembled
 from understudy.core.schema.typed_decoder import TypedDecoder
-from understudy.core.value import Value
+from understudy.core.value import Slotted, Value
 from understudy.errors import BatchInvalid, InputInvalid, RequestError, UnderstudyError, Violation
 
 PlaceOf = Callable[[int, str | None, int], str]
 """Returns where in the body an element of a row's input stood; without an input's name, where the row did."""
 
 
-class RowsOnDemand(Sequence[Mapping[str, Any]]):
-    """The features of rows that were packed as they came: made once something asks (the log, another layout).
+class RowsOnDemand(Slotted, gc=False):
+    """The features of rows that were packed as they came: made once something asks (the log, another layout)."""
 
-    Args:
-        count: How many rows there are.
-        make: Makes them.
-    """
-
-    __slots__ = ("_count", "_made", "_make")
-
-    def __init__(self, count: int, make: Callable[[], Sequence[Mapping[str, Any]]]) -> None:
-        self._count = count
-        self._make = make
-        self._made: Sequence[Mapping[str, Any]] | None = None
+    _count: int
+    _make: Callable[[], FeatureRows]
+    _made: FeatureRows | None = None
 
     def __len__(self) -> int:
         return self._count
 
-    @overload
-    def __getitem__(self, place: int) -> Mapping[str, Any]: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Mapping[str, Any]]: ...
-    def __getitem__(self, place: int | slice) -> Mapping[str, Any] | Sequence[Mapping[str, Any]]:
+    def __getitem__(self, place: int) -> Mapping[str, Any]:
         if self._made is None:
             self._made = self._make()
         return self._made[place]
@@ -55,8 +50,7 @@ class PackedRows(Value, frozen=True, gc=False):
 class CallerRequest(Value, frozen=True, gc=False):
     """What a body says."""
 
-    rows: Sequence[Mapping[str, Any]]
-    """Each row's features."""
+    rows: FeatureRows
     whose: Whose
     wanted: Mapping[str, NamedInput]
     """Its inputs."""
@@ -86,8 +80,7 @@ class CallerRequest(Value, frozen=True, gc=False):
             ]  # fmt: skip
         kind = PredictRequest if self.elements <= LONG_ELEMENTS else LongRequest
         return [
-            kind(entity_id, row, category, is_drawn)
-            for row, (entity_id, category) in zip(self.rows, owners.rows, strict=True)
+            kind(entity_id, self.rows[row], category, is_drawn) for row, (entity_id, category) in enumerate(owners.rows)
         ]
 
     def located(self, row: int, error: UnderstudyError) -> UnderstudyError:

@@ -7,7 +7,7 @@ binary tensor data extension). Sources: the protocol's ``inference_rest.md``, Tr
 from collections.abc import Mapping
 from typing import Any
 
-from understudy.core.requests.caller_request import CallerRequest, refuse_inputs
+from understudy.core.requests.caller_request import refuse_inputs
 from understudy.core.requests.infer_call import (
     MAX_TEXT,
     InferCall,
@@ -18,6 +18,7 @@ from understudy.core.requests.infer_call import (
     timeout_of,
 )
 from understudy.core.requests.infer_tensors import InferTensor, request_of, require_names_once, shape_of
+from understudy.core.requests.predict import FeatureRows
 from understudy.core.requests.strict_json import parse
 from understudy.core.requests.tensor_inputs import shown
 from understudy.core.requests.typed_bodies import typed_bodies_of
@@ -42,7 +43,7 @@ def read_infer(body: bytes, header_length: int | None, schema: InputSchema) -> I
         InputInvalid: Values do not fit the inputs, or are named by nothing that the version has.
         NotOffered: It asks for sequences, shared memory or classification.
     """
-    return read_plain_infer(body, header_length, schema) or _read_any(body, header_length, schema)
+    return read_plain_infer(body, header_length, schema) or read_any_infer(body, header_length, schema)
 
 
 def read_plain_infer(body: bytes, header_length: int | None, schema: InputSchema) -> InferCall | None:
@@ -57,15 +58,15 @@ def read_plain_infer(body: bytes, header_length: int | None, schema: InputSchema
     if found is None:
         return None
 
-    def reread() -> CallerRequest:
-        return _read_any(body, header_length, schema).request
+    def reread() -> FeatureRows:
+        return read_any_infer(body, header_length, schema).request.rows
 
     request = typed.request(found.rows, found.whose, typed.place_of, reread)
     return InferCall(request, found.id, found.outputs, found.binary, None)
 
 
-def _read_any(body: bytes, header_length: int | None, schema: InputSchema) -> InferCall:
-    """Read a body in whatever form; as :func:`read_infer`."""
+def read_any_infer(body: bytes, header_length: int | None, schema: InputSchema) -> InferCall:
+    """Read a whole body in whatever form; as :func:`read_infer`."""
     if header_length is not None and header_length > len(body):
         raise MalformedBody(f"the JSON is said to have {header_length} bytes, the body has {len(body)}", hint=FRAMING)
     end = len(body) if header_length is None else header_length

@@ -1,10 +1,10 @@
 """Predict requests: one, or a batch of them, parsed from a JSON body."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from hashlib import sha256
 from itertools import islice
-from typing import Any, ClassVar, NamedTuple, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn, Protocol
 
 from understudy.core.requests.strict_json import parse
 from understudy.core.routing.policy import ModelVersion
@@ -96,10 +96,20 @@ class TypedRequest(Slotted, gc=False):
         return single_values(version.input_schema.features, self.inputs, stored)
 
 
+class FeatureRows(Protocol):
+    """The features of a call's rows."""
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+
+    def __getitem__(self, place: int, /) -> Mapping[str, Any]:
+        """Return one row's."""
+
+
 class TypedRow(TypedRequest, gc=False):
     """A row of a call in another protocol whose values the typed decoder took; its features are made when asked for."""
 
-    _rows: Sequence[Mapping[str, Any]] = ()
+    _rows: FeatureRows = ()
     _row: int = 0
 
     @property

@@ -16,6 +16,7 @@ from understudy.core.requests.caller_request import (
     refuse_inputs,
     require_rows,
 )
+from understudy.core.requests.predict import FeatureRows
 from understudy.core.requests.strict_json import parse
 from understudy.core.requests.tensor_inputs import (
     LONG_ELEMENTS,
@@ -61,8 +62,8 @@ def read_plain_rows(body: bytes, schema: InputSchema) -> RowCall | None:
     if typed is None or found is None:
         return None
 
-    def reread() -> CallerRequest:
-        return read_row_json(parse(body), schema).request
+    def reread() -> FeatureRows:
+        return read_row_json(parse(body), schema).request.rows
 
     return RowCall(typed.request(found.rows, found.whose, _place_in_list, reread), False, found.signature)
 
@@ -177,7 +178,7 @@ def read_rows(
 
     packed = _packed(members, single, schema)
     if packed is None:
-        found: Sequence[Mapping[str, Any]] = features()
+        found: FeatureRows = features()
     else:
         taken.named(members[0])
         taken.elements, found = len(rows) * len(schema.features), RowsOnDemand(len(rows), features)

@@ -19,6 +19,7 @@ from msgspec.structs import astuple
 from understudy.core.requests.caller_entity import CATEGORY, ENTITY_ID, UNSAID, Named, Whose
 from understudy.core.requests.caller_request import CallerRequest, PackedRows, PlaceOf, RowsOnDemand
 from understudy.core.requests.infer_call import MAX_TEXT, WantedOutput
+from understudy.core.requests.predict import FeatureRows
 from understudy.core.requests.tensor_inputs import MAX_ROWS, caller_inputs_of
 from understudy.core.schema.schema import InputSchema
 from understudy.core.schema.typed_decoder import UNREADABLE
@@ -155,7 +156,7 @@ class TypedBodies:
         return TypedRows(rows, whose, None if signature is UNSET else signature)
 
     def request(
-        self, rows: Sequence[bytes], whose: Whose, place_of: PlaceOf, reread: Callable[[], CallerRequest]
+        self, rows: Sequence[bytes], whose: Whose, place_of: PlaceOf, reread: Callable[[], FeatureRows]
     ) -> CallerRequest:
         """Return rows as a request.
 
@@ -163,12 +164,11 @@ class TypedBodies:
             rows: Packed.
             whose: What the body says of that.
             place_of: Says where elements stand.
-            reread: Reads the body by the general reader, once something asks for features.
+            reread: Reads their features by the general reader, once something asks for them.
         """
         count = len(rows)
-        on_demand = RowsOnDemand(count, lambda: reread().rows)
         packed = PackedRows(self._decoder, rows)
-        return CallerRequest(on_demand, whose, self._wanted, place_of, count * self._width, packed)
+        return CallerRequest(RowsOnDemand(count, reread), whose, self._wanted, place_of, count * self._width, packed)
 
     def place_of(self, row: int, name: str | None, element: int) -> str:
         """Return where an element of an infer call's row stands."""

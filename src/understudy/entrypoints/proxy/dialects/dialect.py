@@ -204,13 +204,16 @@ class PlainDialect(Dialect, Protocol):
     """A protocol whose plain bodies are read in one pass."""
 
     def read_plain(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading | None:
-        """Read a call whose body is not short, on the event loop; ``None`` where that would take long.
+        """Read a call whose body is plain, on the event loop; ``None`` of one that is not.
 
         Args:
             body: At most :data:`INLINE_BYTES`.
             fields: As of :meth:`read`.
             version: As of :meth:`read`.
         """
+
+    def read_other(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading:
+        """Read a call that :meth:`read_plain` does not take; as :meth:`read`."""
 
 
 def is_short_json(body: bytes) -> bool:

@@ -306,7 +306,7 @@ class DialectHandler:
         if isinstance(ended, Outcome):
             return ended
         try:
-            return Outcome(ended.reading.word(ended.answered), receipt=ended.receipt)
+            return Outcome(ended.reading.word(ended.answered), None, None, ended.receipt)
         except UnderstudyError as problem:
             return self._unworded(problem, ended.receipt)
 

@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from understudy.core.requests.row_json import RowCall, read_examples, read_plain_rows, read_row_body
+from understudy.core.requests.row_json import RowCall, read_examples, read_plain_rows, read_row_body, read_row_json
 from understudy.core.requests.strict_json import parse
 from understudy.core.requests.tensor_inputs import nested
 from understudy.core.routing.policy import ModelVersion, ServingPolicy
@@ -53,6 +53,11 @@ class KServeV1:
         del fields
         call = read_plain_rows(body, version.input_schema)
         return None if call is None else _read(call, version)
+
+    def read_other(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading:
+        """See :class:`.PlainDialect`."""
+        del fields
+        return _read(read_row_json(parse(body), version.input_schema), version)
 
 
 def _read(call: RowCall, version: ModelVersion) -> Reading:

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from understudy import __version__
-from understudy.core.requests.infer_body import FRAMING, read_infer, read_plain_infer
+from understudy.core.requests.infer_body import FRAMING, read_any_infer, read_infer, read_plain_infer
 from understudy.core.requests.infer_call import VERSION_OUTPUT, InferCall, WantedOutput
 from understudy.core.requests.tensor_inputs import MAX_ROWS
 from understudy.core.routing.policy import ModelVersion, ServingPolicy
@@ -51,6 +51,10 @@ class OpenInference:
         """See :class:`.PlainDialect`."""
         call = read_plain_infer(body, _header_length(fields), version.input_schema)
         return None if call is None else _read(call, version)
+
+    def read_other(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading:
+        """See :class:`.PlainDialect`."""
+        return _read(read_any_infer(body, _header_length(fields), version.input_schema), version)
 
 
 def _header_length(fields: Mapping[bytes, bytes]) -> int | None:

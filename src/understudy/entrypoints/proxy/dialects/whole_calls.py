@@ -153,13 +153,12 @@ class WholeCalls:
         fields, dialect, body = call.fields, call.dialect, call.body
         options = wishes_of(fields)
         call.choice = choice = self._choice(call, options, turn)
-        if dialect.is_short(body, fields):
-            reading: Reading | None = dialect.read(body, fields, choice.schema_of)
-        else:
-            reading = dialect.read_plain(body, fields, choice.schema_of)
+        reading = dialect.read_plain(body, fields, choice.schema_of)
         if reading is None:
-            self._start(self._read_late(call, options, turn.arrived))
-            return ()
+            if not dialect.is_short(body, fields):
+                self._start(self._read_late(call, options, turn.arrived))
+                return ()
+            reading = dialect.read_other(body, fields, choice.schema_of)
         return self._asked(call, reading, options, turn)
 
     def _choice(self, call: _Whole, options: RequestOptions, turn: _Turn) -> Choice:
@@ -190,6 +189,8 @@ class WholeCalls:
         place = target.model_name, call.dialect.name, rows.found
         turn.counts[place] = turn.counts.get(place, 0) + 1
         name, seconds, forced = target.model_name, rows.timeout_seconds, rows.forced
+        if count == 1:
+            return (_Row(name, rows.requests[0], seconds, forced, None, call, 0),)
         return [_Row(name, request, seconds, forced, None, call, row) for row, request in enumerate(rows.requests)]
 
     async def _read_late(self, call: _Whole, options: RequestOptions, arrived: float) -> None:
@@ -213,26 +214,21 @@ class WholeCalls:
     def end(self, call: _Whole, found: Sequence[Call | Exception | None]) -> None:
         """Answer a call whose rows have ended; raises nothing."""
         try:
-            ended = self._ended(call, found)
+            for one in found:
+                if isinstance(one, Exception):  # it left a row without a route
+                    self._answer(call, one)
+                    return
+            assert call.reading is not None
+            assert call.choice is not None
+            rows: Sequence[Call] = found  # type: ignore[assignment]  # each has ended, and none as a problem
+            ended = self._handler.ended(call.reading, rows, call.target, call.choice)
             accepted = call.fields.get(ACCEPTED_CODINGS_HEADER)
-            if isinstance(ended, Exception):
-                self._answer(call, ended)
-            elif isinstance(ended, Wording) and _is_long(ended, accepted):
+            if isinstance(ended, Wording) and _is_long(ended, accepted):
                 self._start(self._answer_late(call, ended, accepted))
             else:
                 self._answer_now(call, self._handler.worded_now(ended), accepted)
         except Exception as defect:  # noqa: BLE001 - it is answered E500, and logged
             self._answer(call, defect)
-
-    def _ended(self, call: _Whole, found: Sequence[Call | Exception | None]) -> Outcome | Wording | Exception:
-        """Return what is to be worded, or what left a row without a route."""
-        for one in found:
-            if isinstance(one, Exception):
-                return one
-        assert call.reading is not None
-        assert call.choice is not None
-        rows: Sequence[Call] = found  # type: ignore[assignment]  # each has ended, and none as a problem
-        return self._handler.ended(call.reading, rows, call.target, call.choice)
 
     def _answer_now(self, call: _Whole, outcome: Outcome, accepted: bytes | None) -> None:
         worded, receipt = outcome.worded, outcome.receipt
