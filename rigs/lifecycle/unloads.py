@@ -58,6 +58,8 @@ _KEYS = "INSERT INTO ApiKey (id, sha256, scopes) VALUES ('operator', $1, '{predi
 _CHAMPION = """
     INSERT INTO ServingPolicy (model_name, champion_version, guard) SELECT 'visits', min(id), 'off' FROM ModelVersion
 """
+_FIRST_LOADS_SECONDS = 240.0
+"""Each version takes about one."""
 _IDS = "SELECT id FROM ModelVersion ORDER BY id"
 
 
@@ -139,7 +141,7 @@ async def _start(stack: Stack, lifecycle: Lifecycle, missed: Path) -> Sequence[i
         artifact = lifecycle.put_artifact(number % EXAMPLES + 1)
         new = NewVersion("visits", label, artifact, "sklearn", example.input_schema, example.output_schema)
         await register_version(registry, new._replace(group_name="onnx", timeout_ms=TIMEOUT_MS), ACTOR)
-    await until(stack.database_url, _AVAILABLE, len(LABELS))
+    await until(stack.database_url, _AVAILABLE, len(LABELS), _FIRST_LOADS_SECONDS)
     digest = sha256(b"secret").hexdigest()
     await sql(stack.database_url, _KEYS, digest)
     await sql(stack.database_url, _CHAMPION)

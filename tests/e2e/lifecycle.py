@@ -105,9 +105,9 @@ class Lifecycle:
         return place
 
 
-async def until(database_url: str, question: str, expected: Any) -> None:
+async def until(database_url: str, question: str, expected: Any, seconds: float = GIVE_UP_SECONDS) -> None:
     """Wait until a question to the database has an answer."""
-    give_up = time.monotonic() + GIVE_UP_SECONDS
+    give_up = time.monotonic() + seconds
     while (found := (await sql(database_url, question))[0][0]) != expected:
         assert time.monotonic() < give_up, f"{question}: {found}, not {expected}"
         await asyncio.sleep(0.05)
