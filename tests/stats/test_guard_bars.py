@@ -164,10 +164,10 @@ def is_taken_back_in_a_day(world: World, seed: int, *, analyses_calm_looks: bool
     calm = CalmLooks(strata, POLICY, stage)
     for now in range(30, DAY_SECONDS, 30):
         is_analysed = now % (60 if now <= CALM_SECONDS else ANALYSIS_INTERVAL_SECONDS) == 0
-        if (not is_analysed and now < CALM_SECONDS) or (not analyses_calm_looks and calm.has(now)):
-            continue
         recent = strata.between(int(now - GLANCE_SECONDS - WINDOW_SECONDS), now + 1)
-        if not is_analysed and not looks_worse(recent, POLICY, float(now - WINDOW_SECONDS)):
+        if not is_analysed and (now < CALM_SECONDS or not looks_worse(recent, POLICY, float(now - WINDOW_SECONDS))):
+            continue
+        if not analyses_calm_looks and calm.has(now):
             continue
         if judge(strata.until(now), POLICY, stage, float(now)).verdict is Verdict.ROLL_BACK:
             return True
