@@ -123,8 +123,10 @@ class Answered(Value, frozen=True, gc=False):
     @property
     def size(self) -> int:
         """How many bytes all outputs have."""
-        found = sum(map(len, self.output.contents))
-        return found + sum(len(more.content) for row in self.rows for more in row.beside) if self.has_more else found
+        rows = self.rows
+        if len(rows) == 1 and not rows[0].beside:
+            return len(rows[0].content)
+        return sum(len(row.content) + sum(len(more.content) for more in row.beside) for row in rows)
 
     @property
     def has_more(self) -> bool:
@@ -258,12 +260,13 @@ def _output_of(calls: Sequence[Call], rows: Sequence[RowOutput]) -> Output:
     """
     first = rows[0]
     name, datatype, shape = _name_of(calls[0], first), first.datatype, first.shape
-    if len(rows) > 1:
-        for call, row in zip(calls, rows, strict=True):
-            # Rows of one answer of a server have the very same name and shape.
-            is_same = row.datatype is datatype and (row.shape is shape or row.shape == shape)
-            if not is_same or ((row.name is not first.name or not first.name) and _name_of(call, row) != name):
-                raise _differ(calls)
+    if len(rows) == 1:
+        return Output(name, datatype, shape, (first.content,))
+    for call, row in zip(calls, rows, strict=True):
+        # Rows of one answer of a server have the very same name and shape.
+        is_same = row.datatype is datatype and (row.shape is shape or row.shape == shape)
+        if not is_same or ((row.name is not first.name or not first.name) and _name_of(call, row) != name):
+            raise _differ(calls)
     return Output(name, datatype, shape, [row.content for row in rows])
 
 

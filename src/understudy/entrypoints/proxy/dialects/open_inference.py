@@ -1,6 +1,6 @@
 """The Open Inference Protocol over REST, with binary tensor data: what Triton, MLServer and KServe V2 speak."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from understudy.entrypoints.proxy.dialects.dialect import (
     is_short_json,
     output_names,
 )
+from understudy.entrypoints.proxy.messages.answers import literal
 from understudy.entrypoints.proxy.messages.headers import TENSORS_AT_HEADER, content_length
 from understudy.entrypoints.proxy.messages.reply import JSON_ALONE, Header
 from understudy.errors import HeaderInvalid
@@ -74,6 +75,8 @@ def _read(call: InferCall, version: ModelVersion) -> Reading:
 
 
 def _worded(call: InferCall, answered: Answered) -> Worded:
+    if len(answered.calls) == 1 and not call.outputs and not answered.has_more:
+        return _worded_alone(call, answered)
     entries: list[bytes] = []
     contents: list[bytes] = []
     for one, output, shape in outputs_of(call, answered):
@@ -84,9 +87,57 @@ def _worded(call: InferCall, answered: Answered) -> Worded:
         else:
             entries.append(b'%b,"data":%b}' % (head, _listed(output)))
     text = b'%b,"outputs":[%b]}' % (_answer_head(call.id, answered), b",".join(entries))
+    return _framed(text, contents)
+
+
+def _worded_alone(call: InferCall, answered: Answered) -> Worded:
+    """Word the one output of one row, as most answers are."""
+    first, output = answered.calls[0], answered.output
+    template = _template(
+        answered.target.model_name,
+        version_of(answered),
+        first.policy.generation,
+        answered.role if answered.names_version else None,
+        output.name,
+        output.datatype.wire_name,
+        answered.shape,
+        call.binary,
+    )
+    own_id, prediction_id = _id_text(call.id), first.prediction_id.encode()
+    if not call.binary:
+        return Worded(JSON_ALONE, template % (own_id, prediction_id, _listed(output)))
+    content = output.content
+    return _framed(template % (own_id, prediction_id, b"%d" % len(content)), (content,))
+
+
+def _framed(text: bytes, contents: Sequence[bytes]) -> Worded:
+    """Return an answer: its JSON, and the bytes that follow it."""
     if not contents:
         return Worded(JSON_ALONE, text)
     return Worded((BINARY, (TENSORS_AT_HEADER, b"%d" % len(text))), b"".join((text, *contents)))
+
+
+@lru_cache(maxsize=4_096)
+def _template(  # noqa: PLR0917 - cached by place
+    model_name: str,
+    version: str | None,
+    generation: int,
+    role: str | None,
+    output_name: str,
+    wire_name: str,
+    shape: tuple[int, ...],
+    binary: bool,  # noqa: FBT001 - as above
+) -> bytes:
+    """Return the JSON of one output's answer with places for the caller's id, the prediction's, and values or size."""
+    who, receipt = _answer_parts(model_name, version, generation, role)
+    head = _entry_head(output_name, wire_name, shape)
+    values = b',"parameters":{"binary_data_size":%b}}' if binary else b',"data":%b}'
+    return b'%b%%b,"parameters":{"prediction_id":"%%b%b},"outputs":[%b%b]}' % (
+        literal(who),
+        literal(receipt),
+        literal(head),
+        values,
+    )
 
 
 def _answer_head(own_id: str | None, answered: Answered) -> bytes:
@@ -98,12 +149,17 @@ def _answer_head(own_id: str | None, answered: Answered) -> bytes:
         calls[0].policy.generation,
         answered.role if names_version else None,
     )
-    named = b"" if own_id is None else b',"id":' + orjson.dumps(own_id)
+    named = _id_text(own_id)
     first = calls[0].prediction_id.encode()
     if not 1 < len(calls) <= MAX_IDS:
         return b'%b%b,"parameters":{"prediction_id":"%b%b}' % (who, named, first, receipt)
     ids = ",".join([one.prediction_id for one in calls]).encode()
     return b'%b%b,"parameters":{"prediction_id":"%b%b,"prediction_ids":"%b"}' % (who, named, first, receipt, ids)
+
+
+def _id_text(own_id: str | None) -> bytes:
+    """Return a caller's own id as an answer's JSON has it."""
+    return b"" if own_id is None else b',"id":' + orjson.dumps(own_id)
 
 
 @lru_cache(maxsize=4_096)

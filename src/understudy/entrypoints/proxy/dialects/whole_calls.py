@@ -66,7 +66,7 @@ class _Whole(Slotted):
 
 
 class _Row(Asked):
-    """A row of a call, as a call of its own."""
+    """A row of a call that has several, as a call of its own."""
 
     keeps_output: ClassVar[bool] = True
     _of: _Whole
@@ -75,6 +75,17 @@ class _Row(Asked):
     def on_result(self, found: Call | Exception) -> None:
         """Tell the call."""
         self._of.take(self._row, found)
+
+
+class _OnlyRow(Asked):
+    """The row of a call that has no other."""
+
+    keeps_output: ClassVar[bool] = True
+    _of: _Whole
+
+    def on_result(self, found: Call | Exception) -> None:
+        """End the call."""
+        self._of.calls.end(self._of, (found,))
 
 
 class _Known(Slotted):
@@ -184,13 +195,13 @@ class WholeCalls:
         assert choice is not None
         rows = self._handler.asked(reading, choice, options, call.fields, turn.arrived)
         call.reading = reading
-        call.left = count = len(rows.requests)
-        call.found = [None] * count
         place = target.model_name, call.dialect.name, rows.found
         turn.counts[place] = turn.counts.get(place, 0) + 1
         name, seconds, forced = target.model_name, rows.timeout_seconds, rows.forced
+        count = len(rows.requests)
         if count == 1:
-            return (_Row(name, rows.requests[0], seconds, forced, None, call, 0),)
+            return (_OnlyRow(name, rows.requests[0], seconds, forced, None, call),)
+        call.left, call.found = count, [None] * count
         return [_Row(name, request, seconds, forced, None, call, row) for row, request in enumerate(rows.requests)]
 
     async def _read_late(self, call: _Whole, options: RequestOptions, arrived: float) -> None:

@@ -94,7 +94,7 @@ def _templates(  # noqa: PLR0917 - cached by place
         orjson.dumps(label),
         role.value.encode(),
     )
-    return lines, b'{"prediction":%%b,%b,"prediction_id":"%%b","generation":%d}' % (_literal(who), generation)
+    return lines, b'{"prediction":%%b,%b,"prediction_id":"%%b","generation":%d}' % (literal(who), generation)
 
 
 class Receipt(Value, frozen=True, gc=False):
@@ -111,20 +111,23 @@ class Receipt(Value, frozen=True, gc=False):
     @property
     def lines(self) -> bytes:
         """Return it as header lines, as :func:`answer_of` has them."""
-        return _receipt_lines(*self._facts) % (self.shown.prediction_id.encode(), *_milliseconds_of(self.shown))
+        shown = self.shown
+        ttl_seconds = None if shown.prediction is None else shown.version.cache_ttl_seconds
+        lines = _receipt_lines(
+            self.version, ttl_seconds, self.role, shown.policy.generation, shown.cache, self.name_version
+        )
+        return lines % (shown.prediction_id.encode(), *_milliseconds_of(shown))
 
     @property
     def headers(self) -> tuple[Header, ...]:
         """Return it as headers."""
-        timing, headers = _receipt_parts(*self._facts)
-        named = (b"x-prediction-id", self.shown.prediction_id.encode())
-        return (named, (b"server-timing", timing % _milliseconds_of(self.shown)), *headers)
-
-    @property
-    def _facts(self) -> tuple[str, int | None, str, int, CacheResult, bool]:
         shown = self.shown
         ttl_seconds = None if shown.prediction is None else shown.version.cache_ttl_seconds
-        return self.version, ttl_seconds, self.role, shown.policy.generation, shown.cache, self.name_version
+        timing, headers = _receipt_parts(
+            self.version, ttl_seconds, self.role, shown.policy.generation, shown.cache, self.name_version
+        )
+        named = (b"x-prediction-id", shown.prediction_id.encode())
+        return (named, (b"server-timing", timing % _milliseconds_of(shown)), *headers)
 
 
 def _milliseconds_of(call: Call) -> tuple[float, float, float]:
@@ -144,7 +147,7 @@ def _receipt_lines(  # noqa: PLR0917 - cached by place
 ) -> bytes:
     """Return the lines of a receipt with places for a call's own values."""
     timing, headers = _receipt_parts(label, ttl_seconds, role, generation, cache, name_version)
-    return b"x-prediction-id: %%b\r\nserver-timing: %b\r\n%b" % (timing, _literal(header_lines(headers)))
+    return b"x-prediction-id: %%b\r\nserver-timing: %b\r\n%b" % (timing, literal(header_lines(headers)))
 
 
 @lru_cache(maxsize=4_096)
@@ -170,7 +173,8 @@ def _receipt_parts(  # noqa: PLR0917 - cached by place
     return timing, tuple(headers)
 
 
-def _literal(text: bytes) -> bytes:
+def literal(text: bytes) -> bytes:
+    """Return text that stands in a template as it is."""
     return text.replace(b"%", b"%%")
 
 
