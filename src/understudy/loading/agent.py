@@ -47,7 +47,7 @@ from understudy.ports.telemetry.telemetry import Telemetry
 
 _log = structlog.get_logger(__name__)
 
-QUIESCING_ROUND_SECONDS: Final = 1.0
+QUIESCING_ROUND_SECONDS: Final = 0.5
 AWAY_ROUND_SECONDS: Final = 1.0
 """Pause between two looks at a server that does not answer: it may have been restarted, and come back empty."""
 MAX_AWAY_SECONDS: Final = 60.0
