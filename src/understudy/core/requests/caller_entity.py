@@ -72,8 +72,10 @@ def owners_of(
         EntityIdInvalid: No place names one and none is drawn, two places differ, or one cannot be used.
         InputInvalid: The same of the category.
     """
-    if rows == 1 and whose is UNSAID and entity is not None and category is None:
-        return Owners(((_text_of(ENTITY_ID, entity.value, entity.place, EntityIdInvalid), None),), _CALL)
+    alone = _only_name(whose, entity) if rows == 1 and category is None else None
+    if alone is not None:
+        text = _text_of(ENTITY_ID, alone.value, alone.place, EntityIdInvalid, alone.pointer)
+        return Owners(((text, None),), _CALL)
     entities, of_rows = _one_each(ENTITY_ID, whose.entities, (whose.entity, entity), rows, EntityIdInvalid)
     categories, _ = _one_each(CATEGORY, whose.categories, (whose.category, category), rows, InputInvalid)
     found = EntityFrom.ROW if of_rows else EntityFrom.CALL
@@ -84,6 +86,14 @@ def owners_of(
     if rows == 1:
         return Owners(((entities[0], None if categories is None else categories[0]),), found)
     return Owners(tuple(zip(entities, categories or (None,) * rows, strict=True)), found)
+
+
+def _only_name(whose: Whose, entity: Named | None) -> Named | None:
+    """Return what names the entity of a call of one row, as of most calls: its body, its header, or both alike."""
+    named = whose.entity
+    if whose.entities is not None or whose.categories is not None or whose.category is not None:
+        return None
+    return entity if named is None else named if entity is None or entity.value == named.value else None
 
 
 def _one_each(
