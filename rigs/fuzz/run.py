@@ -327,7 +327,7 @@ def _series_check(before: Mapping[str, float], after: Mapping[str, float]) -> Ch
 
 def _log_checks(world: World, tallies: Sequence[Tally]) -> list[Check]:
     told = [one for tally in tallies for one in tally.ids]
-    logged = world.logged_ids(len(told))
+    logged = world.logged_ids(set(told))
     lost = set(told) - set(logged)
     (buried,) = world.query("SELECT count(*) FROM PredictionDeadLetter")
     dropped = sum(

@@ -7,6 +7,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -93,14 +94,17 @@ class World:
         pairs = (line.rpartition(" ") for line in lines if line and not line.startswith("#"))
         return {name: float(value) for name, _, value in pairs}
 
-    def logged_ids(self, expected: int) -> list[str]:
-        """Return the ids of all logged predictions, once that many are there or :data:`LOG_SECONDS` have passed."""
+    def logged_ids(self, told: AbstractSet[str]) -> list[str]:
+        """Return the ids of all logged predictions, once those told are among them or :data:`LOG_SECONDS` have passed.
+
+        How many bytes wait is as of the shipper's last look: rows of the last moment may be neither there nor counted.
+        """
         query = "SELECT prediction_id::text FROM PredictionLog WHERE prediction_id IS NOT NULL AND role <> 'shadow'"
         give_up = time.monotonic() + LOG_SECONDS
         while True:
             waits = self._spooled_bytes()
             ids = [row[0] for row in self.query(query)]
-            if (len(ids) >= expected and not waits) or time.monotonic() > give_up:
+            if (told <= set(ids) and not waits) or time.monotonic() > give_up:
                 return ids
             time.sleep(0.3)
 
