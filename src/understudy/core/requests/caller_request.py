@@ -51,6 +51,7 @@ class CallerRequest(Value, frozen=True, gc=False):
     """What a body says."""
 
     rows: FeatureRows
+    """Each row's features."""
     whose: Whose
     wanted: Mapping[str, NamedInput]
     """Its inputs."""

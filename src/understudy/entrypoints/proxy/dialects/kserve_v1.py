@@ -129,17 +129,17 @@ def _results(results: Any) -> Worded:
 
 
 def _worded(call: RowCall, answered: Answered) -> Worded:
+    key = b"outputs" if call.is_columnar else b"predictions"
     rows = () if call.is_columnar else (len(answered.calls),)
     if not answered.has_more:
         output = answered.output
-        key, shape = (b"outputs", answered.shape) if call.is_columnar else (b"predictions", (*rows, *output.row_shape))
+        shape = answered.shape if call.is_columnar else (*rows, *output.row_shape)
         return Worded(JSON_ALONE, b'{"%b":%b}' % (key, values_text(output, shape)))
     outputs = answered.outputs
     # A version without a dimension of the rows answers columns with the one value that it gives.
     shapes = [answered.shape_of(one) if call.is_columnar else (*rows, *one.row_shape) for one in outputs]
     texts = {one.name: values_text(one, shape) for one, shape in zip(outputs, shapes, strict=True)}
     if len(texts) == 1:
-        key = b"outputs" if call.is_columnar else b"predictions"
         return Worded(JSON_ALONE, b'{"%b":%b}' % (key, texts[answered.output.name]))
     if call.is_columnar:
         columns = {name: orjson.Fragment(text) for name, text in texts.items()}
