@@ -39,8 +39,9 @@ from understudy.core.loading.served_name import served_name
 from understudy.core.loading.state import LoadingState
 from understudy.core.loading.wanted import Why
 from understudy.errors import BackendUnavailable, BadAnswer, LoadRefused, ServerNotManageable
-from understudy.loading.agent import Agent, AgentServer
+from understudy.loading.agent import Agent
 from understudy.loading.memory_budget import MemoryBudget
+from understudy.loading.version_work import AgentServer
 from understudy.loading.without_registry import WithoutRegistry
 
 NAME, OTHER = served_name("visits", "1"), served_name("visits", "2")

@@ -22,10 +22,11 @@ from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.bootstrap.artifacts import limits_of, origins_of
 from understudy.core.loading.cases import CaseRows
 from understudy.core.loading.memory import PADS
-from understudy.loading.agent import Agent, AgentServer
+from understudy.loading.agent import Agent
 from understudy.loading.memory_budget import MemoryBudget
 from understudy.loading.steps import Steps
 from understudy.loading.version_validation import AskVersion, VersionValidation
+from understudy.loading.version_work import AgentServer
 from understudy.loading.without_registry import WithoutRegistry
 from understudy.monitoring.worker import Job, MonitorWorker
 from understudy.ports.loading.server_control import ServerControl

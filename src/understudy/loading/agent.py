@@ -6,39 +6,26 @@ them (``core.loading.next_action``). Fetching, loading and unloading run beside 
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import structlog
 
 from understudy.background.tasks import end_tasks
-from understudy.core.loading.giving_way import Transition, with_those_that_leave
+from understudy.core.loading.giving_way import with_those_that_leave
 from understudy.core.loading.next_action import Action, VersionSeen, next_actions
 from understudy.core.loading.served_name import is_served_name, served_name
-from understudy.core.loading.state import LoadingState, next_attempt, retry_seconds
+from understudy.core.loading.state import LoadingState
 from understudy.core.loading.wanted import RANK
-from understudy.errors import (
-    ArtifactDiffers,
-    ArtifactNotTaken,
-    ArtifactUnreachable,
-    InternalFault,
-    LeadershipLost,
-    LoadRefused,
-    NothingFits,
-    NotValidated,
-    PolicyRefused,
-    RegistryUnavailable,
-    ServerNotManageable,
-    UnderstudyError,
-)
+from understudy.errors import PolicyRefused, ServerNotManageable, UnderstudyError
 from understudy.loading.memory_budget import MemoryBudget
 from understudy.loading.server_refusal import ServerRefusal
 from understudy.loading.sudden_unplacing import DOUBT_SECONDS, SuddenUnplacing
 from understudy.loading.unload_wait import UnloadWait
+from understudy.loading.version_work import AgentServer, DueVersion, VersionWork
 from understudy.loading.without_registry import WithoutRegistry
-from understudy.ports.loading.agent_store import AgentStore, LoadingRecord, ServerReport, Verdict, VersionAtServer
+from understudy.ports.loading.agent_store import AgentStore, ServerReport, VersionAtServer
 from understudy.ports.loading.artifact_stage import ArtifactStage
 from understudy.ports.loading.server_control import ServerControl
 from understudy.ports.loading.validation import Validation
@@ -52,23 +39,10 @@ AWAY_ROUND_SECONDS: Final = 1.0
 """Pause between two looks at a server that does not answer: it may have been restarted, and come back empty."""
 MAX_AWAY_SECONDS: Final = 60.0
 """After so long it is looked at every five seconds, as any server."""
-ROOM_RETRY_SECONDS: Final = 5.0
-"""Pause before a version that did not fit is tried again."""
 _CHANGES: Final = frozenset({Action.LOAD, Action.UNLOAD})
 """What asks the server to load or drop something."""
 _FAREWELLS: Final = frozenset({Action.WITHDRAW, Action.UNLOAD})
 """What takes from proxies or the server a version that may be placed again in a moment."""
-_NOTHING_YET: Final = LoadingRecord(LoadingState.END, attempt=0, may_retry=False, digest=None)
-
-
-class AgentServer(NamedTuple):
-    """The server that an agent is for."""
-
-    name: str
-    group_name: str
-    target: str
-    """``host:port`` as proxies reach it."""
-    transition: Transition = Transition.AVAILABILITY
 
 
 class Agent:
@@ -105,12 +79,22 @@ class Agent:
         self._store = store
         self._control = control
         self._stage = stage
-        self._validation = validation
         self._memory = memory
         self._without_registry = without_registry
         self._telemetry = telemetry
         self._now = now
         self._on_progress = on_progress
+        self._work = VersionWork(
+            server,
+            store,
+            control,
+            stage,
+            telemetry,
+            validation=validation,
+            memory=memory,
+            now=now,
+            on_retry=on_progress,
+        )
         self._tasks: dict[str, tuple[Action, asyncio.Task[None]]] = {}
         """By the name on the server."""
         self._unload_wait = UnloadWait(now)
@@ -164,7 +148,7 @@ class Agent:
         for version_id, action in due.items():
             if not (has_pause and action in _CHANGES):
                 name = names[version_id]
-                await self._begin(action, name, named[name], epoch)
+                await self._begin(action, DueVersion.of(name, named[name], epoch))
         self._look_again_while_waiting(versions, is_doubted=bool(doubted))
         for name in [] if has_pause else strays:
             self._start(Action.UNLOAD, name, partial(self._control.unload, name))
@@ -239,54 +223,26 @@ class Agent:
 
     # -- what it begins ------------------------------------------------------------------------------------------------
 
-    async def _begin(self, action: Action, name: str, version: VersionAtServer, epoch: Epoch) -> None:
-        record = version.record or _NOTHING_YET
+    async def _begin(self, action: Action, due: DueVersion) -> None:
         match action:
             case Action.FETCH:
-                attempt = next_attempt(record.attempt)
-                await self._store.write(version.version_id, LoadingState.FETCHING, epoch, attempt=attempt)
-                self._start(action, name, partial(self._fetch, version, attempt, epoch))
+                fetching = due.attempt(LoadingState.FETCHING, digest=None)
+                await self._work.write(fetching)
+                self._start(action, due.name, partial(self._work.fetch, fetching))
             case Action.LOAD:
-                self._start(action, name, partial(self._load, name, version, record, epoch))
+                self._start(action, due.name, partial(self._work.load, due))
             case Action.VALIDATE:
-                self._start(action, name, partial(self._validate, name, version, record, epoch))
+                self._start(action, due.name, partial(self._work.validate, due, self._build))
             case Action.UNLOAD:
-                unloading = record._replace(state=LoadingState.UNLOADING, attempt=next_attempt(record.attempt))
-                await self._write(version, unloading, epoch)
-                self._start(action, name, partial(self._unload, name, version, unloading.attempt, epoch))
+                unloading = due.attempt(LoadingState.UNLOADING, due.record.digest)
+                await self._work.write(unloading)
+                self._start(action, due.name, partial(self._work.unload, unloading))
             case _:
                 try:
-                    if await self._settle(action, version, record, epoch):
+                    if await self._work.settle(action, due):
                         self._on_progress()
                 except PolicyRefused as problem:
-                    _log.warning("agent.endpoint_refused", version_id=version.version_id, problem=problem.detail)
-
-    async def _settle(self, action: Action, version: VersionAtServer, record: LoadingRecord, epoch: Epoch) -> bool:
-        """Do what takes one transaction; return whether that changed anything, and the next round need not wait."""
-        match action:
-            case Action.ANNOUNCE:
-                async with self._recorded("announce", version, record.attempt, epoch):
-                    is_wanted = await self._store.announce(version.version_id, epoch)
-                if not is_wanted:
-                    return True  # it was until just now, and the next round has it unloaded
-                self._tell("agent.available", version)
-            case Action.RELOAD:
-                is_gone = await self._store.withdraw(version.version_id, LoadingState.FETCHING, epoch)
-                self._tell("agent.lost_by_server", version, endpoint_is_gone=is_gone)
-            case Action.WITHDRAW:
-                turn = version.is_wanted and self._server.transition is Transition.RESOURCE
-                if not await self._store.withdraw(version.version_id, LoadingState.QUIESCING, epoch, in_turn=turn):
-                    return False  # it may be gone at another round, once it is not the last one, or has its turn
-                self._tell("agent.withdrawn", version)
-            case Action.FORGET:
-                await self._store.forget(version.version_id, epoch)
-            case _:
-                await self._write(version, record._replace(state=LoadingState.END, attempt=0), epoch)
-                self._tell("agent.unloaded", version)
-        return True
-
-    async def _write(self, version: VersionAtServer, record: LoadingRecord, epoch: Epoch) -> None:
-        await self._store.write(version.version_id, record.state, epoch, attempt=record.attempt, digest=record.digest)
+                    _log.warning("agent.endpoint_refused", version_id=due.version.version_id, problem=problem.detail)
 
     def _start(self, action: Action, name: str, work: Callable[[], Awaitable[None]]) -> None:
         async def run() -> None:
@@ -306,95 +262,6 @@ class Agent:
                 self._tasks.pop(name, None)
 
         self._tasks[name] = (action, asyncio.get_running_loop().create_task(run()))
-
-    async def _fetch(self, version: VersionAtServer, attempt: int, epoch: Epoch) -> None:
-        async with self._recorded("fetch", version, attempt, epoch):
-            staged = await self._stage.fetch(version.artifact_uri, version.expected_digest)
-            await self._store.pin(version.version_id, staged.digest, epoch)
-            loading = LoadingRecord(LoadingState.LOADING, attempt, may_retry=False, digest=staged.digest)
-            await self._write(version, loading, epoch)
-
-    async def _load(self, name: str, version: VersionAtServer, record: LoadingRecord, epoch: Epoch) -> None:
-        async with self._recorded("load", version, record.attempt, epoch):
-            folder = None if record.digest is None else await self._stage.verified(record.digest)
-            if folder is None:  # counted, as it may be so after each fetch
-                raise ArtifactUnreachable("its copy on the stage is missing or damaged: it is fetched again")
-            loaded = await self._memory.load(version, partial(self._control.load, name, folder, version.framework))
-            if loaded is not None:
-                await self._store.note_memory(version.version_id, loaded.memory_bytes, epoch)
-                self._tell("agent.loaded", version, **loaded._asdict())
-                await self._keep_if_it_fits(name, version, loaded.memory_bytes)
-
-    async def _keep_if_it_fits(self, name: str, version: VersionAtServer, taken: int) -> None:
-        """Have a version dropped again that takes more than was left, unless proxies call it already.
-
-        Raises:
-            NothingFits: It does; the message has the figures.
-        """
-        problem = None if version.has_endpoint else await self._memory.why_too_large(version, taken)
-        if problem is not None:
-            with suppress(LoadRefused, ServerNotManageable):
-                await self._control.unload(name)
-            raise NothingFits(problem)
-
-    async def _validate(self, name: str, version: VersionAtServer, record: LoadingRecord, epoch: Epoch) -> None:
-        async with self._recorded("validate", version, record.attempt, epoch):
-            await self._ask_cases(name, version, record, epoch)
-            is_wanted = await self._store.announce(version.version_id, epoch)
-        if is_wanted:
-            self._tell("agent.available", version)
-
-    async def _ask_cases(self, name: str, version: VersionAtServer, record: LoadingRecord, epoch: Epoch) -> None:
-        """Have a version answer its cases; one that does not is dropped again, unless proxies call it already."""
-        verdict = Verdict(self._build, record.digest or "", passed=True, said="")
-        try:
-            said = await self._validation.check(
-                version.model_name,
-                version.version,
-                self._stage.folder_of(verdict.digest),
-                has_callers=version.has_endpoint,
-                is_required=version.requires_validation,
-            )
-            if said:  # of a version that was asked nothing the verdict before stays, and with it what it was asked
-                await self._store.judge(version.version_id, verdict._replace(said=said), epoch)
-        except NotValidated as problem:
-            failed = verdict._replace(passed=False, said=problem.detail)
-            await self._store.judge(version.version_id, failed, epoch)
-            if not version.has_endpoint:
-                with suppress(LoadRefused, ServerNotManageable):
-                    await self._control.unload(name)
-            raise
-
-    async def _unload(self, name: str, version: VersionAtServer, attempt: int, epoch: Epoch) -> None:
-        async with self._recorded("unload", version, attempt, epoch):
-            await self._control.unload(name)
-
-    @asynccontextmanager
-    async def _recorded(self, step: str, version: VersionAtServer, attempt: int, epoch: Epoch) -> AsyncIterator[None]:
-        """Record a failure of a step; what is away (the server, Postgres) is no failure of the version."""
-        began_at = self._now()
-        try:
-            yield
-        except (LeadershipLost, RegistryUnavailable, ServerNotManageable):
-            raise
-        except Exception as problem:  # a defect too is a failure that people see, and that ends after five attempts
-            known = problem if isinstance(problem, UnderstudyError) else InternalFault(repr(problem))
-            self._telemetry.count("load_failures_total", known.code)
-            is_final = isinstance(problem, ArtifactDiffers | ArtifactNotTaken | NotValidated)
-            pause = None if is_final else retry_seconds(max(attempt, 1))
-            if isinstance(problem, NothingFits):  # no failure of the version: it is tried until there is room
-                attempt, pause = max(attempt - 1, 0), ROOM_RETRY_SECONDS
-            else:
-                self._memory.note_failure(version.version_id, is_final=pause is None)
-            said = known.detail
-            await self._store.fail(version.version_id, known.code, said, epoch, attempt=attempt, retry_seconds=pause)
-            if pause is not None:
-                asyncio.get_running_loop().call_later(pause, self._on_progress)
-            raise
-        self._telemetry.observe("load_duration_seconds", self._now() - began_at, step)
-
-    def _tell(self, event: str, version: VersionAtServer, **more: Any) -> None:
-        _log.info(event, model=version.model_name, version=version.version, server=self._server.name, **more)
 
 
 def _seen(version: VersionAtServer, *, is_served: bool, is_quiet: bool) -> VersionSeen:

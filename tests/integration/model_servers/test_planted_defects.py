@@ -21,7 +21,8 @@ from understudy.adapters.memory.validation import MemoryValidation
 from understudy.core.loading.memory import FILLED_AT_MOST, MEBIBYTE
 from understudy.core.loading.state import LoadingState
 from understudy.core.loading.wanted import Why
-from understudy.loading.agent import Agent, AgentServer
+from understudy.loading.agent import Agent
+from understudy.loading.version_work import AgentServer
 from understudy.loading.without_registry import WithoutRegistry
 
 LOAD = ("--load-seconds", "0.5")

@@ -24,11 +24,11 @@ from understudy.loading.agent import (
     MAX_AWAY_SECONDS,
     QUIESCING_ROUND_SECONDS,
     Agent,
-    AgentServer,
 )
 from understudy.loading.memory_budget import MemoryBudget
 from understudy.loading.sudden_unplacing import DOUBT_SECONDS
 from understudy.loading.unload_wait import LAST_CALLS_SECONDS, SILENT_SECONDS
+from understudy.loading.version_work import AgentServer
 from understudy.loading.without_registry import WithoutRegistry
 from understudy.ports.loading.artifact_stage import Staged
 
