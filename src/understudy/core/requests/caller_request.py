@@ -1,6 +1,6 @@
 """A call in a model server's protocol, read: the features of each row, and where in its body they stood."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -38,6 +38,9 @@ class RowsOnDemand(Slotted, gc=False):
         if self._made is None:
             self._made = self._make()
         return self._made[place]
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        return (self[place] for place in range(self._count))
 
 
 class PackedRows(Value, frozen=True, gc=False):

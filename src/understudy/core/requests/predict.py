@@ -1,6 +1,6 @@
 """Predict requests: one, or a batch of them, parsed from a JSON body."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from hashlib import sha256
 from itertools import islice
@@ -104,6 +104,9 @@ class FeatureRows(Protocol):
 
     def __getitem__(self, place: int, /) -> Mapping[str, Any]:
         """Return one row's."""
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        """Return each row's, in order."""
 
 
 class TypedRow(TypedRequest, gc=False):
