@@ -24,8 +24,8 @@ from understudy.adapters import migrations
 from understudy.adapters.dev_server.example_models import example_version
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
-from understudy.lifecycle.registry import register_version
 from understudy.ports.registry.registry import Actor, NewVersion
+from understudy.registry.changes import register_version
 
 VERSIONS: Final = 50
 MODEL: Final = "visits"

@@ -45,9 +45,9 @@ from understudy.entrypoints.console.console import COOKIE
 from understudy.entrypoints.console.pages.health import TROUBLE_SECONDS
 from understudy.entrypoints.console.views.links import trouble_path
 from understudy.errors import Unauthenticated
-from understudy.lifecycle.console_link import signing_secret
-from understudy.lifecycle.registry import create_key
 from understudy.ports.registry.registry import Actor
+from understudy.registry.changes import create_key
+from understudy.registry.console_link import signing_secret
 
 COME_SECONDS, REPORTED_SECONDS = 8.0, 2.0
 """Until all viewers have come and are known; and how late backends report what they did."""

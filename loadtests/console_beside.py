@@ -42,8 +42,8 @@ from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.migrations import upgrade
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
-from understudy.lifecycle.registry import create_key
 from understudy.ports.registry.registry import Actor
+from understudy.registry.changes import create_key
 
 PER_SECOND, TESTS = 200, 18
 MAX_CPU_RATIO, MAX_P99_RATIO = 1.05, 1.2

@@ -33,8 +33,8 @@ from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.core.loading.giving_way import Transition
 from understudy.core.loading.memory import FILLED_AT_MOST, PADS
 from understudy.core.loading.served_name import served_name
-from understudy.lifecycle.registry import register_version
 from understudy.ports.registry.registry import Actor, NewVersion
+from understudy.registry.changes import register_version
 
 LABELS: Final = ("1", "2", "3")
 CALLS_PER_SECOND: Final = 200.0

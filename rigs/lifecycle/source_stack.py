@@ -17,8 +17,8 @@ from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.core.loading.image_tag import VERSION
 from understudy.core.rollout.sources.version_source import STEPS
-from understudy.lifecycle.registry import register_version
 from understudy.ports.registry.registry import Actor, NewVersion
+from understudy.registry.changes import register_version
 
 MODELS: Final[Mapping[Login, str]] = {"token": "visits", "basic": "visits-basic", "none": "visits-none"}
 """One model for each way in which its registry asks for a login; that of the tokens gives them to anyone."""

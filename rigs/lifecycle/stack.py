@@ -17,8 +17,8 @@ from understudy.adapters.postgres.connections.connection import VENDOR_ERRORS
 from understudy.adapters.postgres.loading.registry import PostgresLoadingRegistry
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.errors import PolicyRefused, RegistryUnavailable
-from understudy.lifecycle.registry import register_version
 from understudy.ports.registry.registry import Actor, NewVersion
+from understudy.registry.changes import register_version
 
 MODEL: Final = "visits"
 LABELS: Final = ("1", "2", "3")

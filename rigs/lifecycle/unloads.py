@@ -35,8 +35,8 @@ from understudy.adapters.model_servers.control.repository_folder import Reposito
 from understudy.adapters.model_servers.control.repository_layout import LAYOUTS
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.core.loading.served_name import served_name
-from understudy.lifecycle.registry import register_version
 from understudy.ports.registry.registry import Actor, NewVersion
+from understudy.registry.changes import register_version
 
 PROXIES: Final = 3
 LABELS: Final = tuple(str(number) for number in range(1, 63))

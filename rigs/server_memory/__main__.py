@@ -28,8 +28,8 @@ from understudy.adapters.dev_server.example_models import example_version
 from understudy.adapters.postgres.loading.registry import PostgresLoadingRegistry
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.core.loading.memory import MEBIBYTE
-from understudy.lifecycle.registry import register_version
 from understudy.ports.registry.registry import NewVersion
+from understudy.registry.changes import register_version
 
 CAPACITY_BYTES: Final = 8_192 * MEBIBYTE
 FIRST_RATIOS: Final = (0.5, 2.0)

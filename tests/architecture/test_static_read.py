@@ -28,7 +28,7 @@ SQL_WITH_NAMES = {
     "adapters/archive/duckdb_log.py": "views over our own files, quoted; DuckDB takes no parameters there",
     "adapters/postgres/prediction_log/live_log.py": "a person's own SELECT, by their own login, and it can only read",
     "adapters/embedded/cluster.py": "ALTER ROLE takes no parameters; the password has letters, digits, - and _ only",
-    "lifecycle/database_preflight.py": "advice that a person reads; nothing runs it",
+    "registry/database_preflight.py": "advice that a person reads; nothing runs it",
     "adapters/migrations/__init__.py": "advice that a person reads, with numbers of processes; nothing runs it",
     "adapters/migrations/preflight.py": "names of tables and columns as the catalogue has them, quoted",
 }

@@ -17,8 +17,8 @@ from e2e.stack import PREDICT_BODIES, VISITS, Stack, a_stack, sql
 from understudy.adapters.dev_server.example_models import example_version
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.core.loading.memory import FILLED_AT_MOST, PADS
-from understudy.lifecycle.registry import register_version
 from understudy.ports.registry.registry import Actor, NewVersion
+from understudy.registry.changes import register_version
 
 pytestmark = pytest.mark.timeout(180)
 AVAILABLE = """

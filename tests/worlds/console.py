@@ -15,8 +15,8 @@ from pydantic import SecretStr
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.entrypoints.console.launch import ConsoleServer
-from understudy.lifecycle.registry import create_key
 from understudy.ports.registry.registry import Actor
+from understudy.registry.changes import create_key
 from understudy.settings import Settings
 
 SECRET = "a secret of the tests that signs sessions"

@@ -12,9 +12,9 @@ from understudy.core.rollout.sources.version_source import Offered, SourceSpec
 from understudy.core.rollout.state import Kind, Phase
 from understudy.core.schema.input_diff import NO_DIFFERENCES
 from understudy.errors import AlreadyRegistered, NotRegistered, PolicyRefused
-from understudy.lifecycle.registry import register_version
 from understudy.ports.loading.loading_registry import VersionAtServerRecord, VersionLoadingRecord
 from understudy.ports.registry.registry import Actor, NewVersion, VersionRecord
+from understudy.registry.changes import register_version
 from understudy.rollout.operations import StartAsked
 from understudy.rollout.source_follower import ControlParts, SourceFollower
 

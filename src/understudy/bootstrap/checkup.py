@@ -34,46 +34,49 @@ from understudy.errors import (
     MigrationNeeded,
     RegistryUnavailable,
 )
-from understudy.lifecycle.judge_findings import judge_asked
-from understudy.lifecycle.key_findings import judge_keys
-from understudy.lifecycle.loading_findings import judge_agents, judge_missing, judge_unvalidated
-from understudy.lifecycle.policy_files import contradictions_of
-from understudy.lifecycle.policy_findings import judge_files
-from understudy.lifecycle.server_findings import (
-    CATCH_UP_SECONDS,
+from understudy.registry.findings.finding import Finding, State
+from understudy.registry.findings.judges import judge_asked
+from understudy.registry.findings.keys import judge_keys
+from understudy.registry.findings.loading import judge_agents, judge_missing, judge_unvalidated
+from understudy.registry.findings.log import (
     ERASURE_LATE_SECONDS,
+    MAX_ERASURES,
+    judge_archive,
+    judge_erasure,
+    judge_lake,
+    judge_partitions,
+    judge_spool,
+)
+from understudy.registry.findings.policies import judge_files
+from understudy.registry.findings.servers import (
+    CATCH_UP_SECONDS,
     HIDDEN_PROXIES,
-    LEAST_CALLS,
-    MOST_ERASURES,
-    MOST_FAILING,
     NO_MONITOR,
     NO_PROXY,
     OUTAGE,
     UNSEEN_REDIS,
-    Finding,
-    State,
-    judge_archive,
     judge_clock,
     judge_config,
-    judge_erasure,
-    judge_failing_share,
-    judge_gate,
-    judge_guard,
-    judge_lake,
     judge_monitor,
-    judge_partitions,
     judge_postgres,
     judge_proxy,
     judge_redis,
-    judge_rejected,
     judge_roles,
     judge_saved_policies,
     judge_servers,
-    judge_spool,
     judge_wire,
 )
-from understudy.lifecycle.token_findings import judge_token_hosts, judge_token_wire
-from understudy.lifecycle.version_findings import judge_same_call
+from understudy.registry.findings.tokens import judge_token_hosts, judge_token_wire
+from understudy.registry.findings.traffic import (
+    MAX_FAILING_RATIO,
+    MIN_CALLS,
+    judge_failing_share,
+    judge_gate,
+    judge_guard,
+    judge_rejected,
+)
+from understudy.registry.findings.versions import judge_same_call
+from understudy.registry.policy_files import contradictions_of
 from understudy.rollout.checks.judge_check import judge_wanted, judgements_stored
 from understudy.settings import FILE_SUFFIX, Settings
 
@@ -221,8 +224,8 @@ async def _examine_shares(settings: Settings) -> list[Finding]:
     try:
         found = await examine_shares(
             settings.database_url.get_secret_value(),
-            LEAST_CALLS,
-            MOST_FAILING,
+            MIN_CALLS,
+            MAX_FAILING_RATIO,
             timeout_seconds=settings.database_timeout_seconds,
         )
     except RegistryUnavailable as problem:
@@ -235,7 +238,7 @@ async def _examine_erasures(settings: Settings) -> list[Finding]:
         found = await examine_erasures(
             settings.database_url.get_secret_value(),
             ERASURE_LATE_SECONDS,
-            MOST_ERASURES,
+            MAX_ERASURES,
             timeout_seconds=settings.database_timeout_seconds,
         )
     except RegistryUnavailable as problem:

@@ -15,9 +15,9 @@ from understudy.bootstrap.session import Session
 from understudy.core.routing.policy import ServingPolicy
 from understudy.errors import Overloaded
 from understudy.experiments.log_replay import ReplayFinding, ReplayWanted
-from understudy.lifecycle.server_findings import Finding
 from understudy.ports.registry.key_lookup import KeyLookup
 from understudy.ports.registry.policy import PolicyChange
+from understudy.registry.findings.finding import Finding
 from understudy.rollout.warm_up.warm_up import require_ready
 from understudy.settings import Settings
 

@@ -16,8 +16,8 @@ from understudy.adapters.postgres.prediction_log.entity_index import (
 )
 from understudy.adapters.postgres.prediction_log.partitions import MAX_MONTHS_AHEAD as MAX_MONTHS_AHEAD
 from understudy.adapters.postgres.prediction_log.partitions import ensure_partitions
-from understudy.lifecycle.database_preflight import Needs, judge_database
-from understudy.lifecycle.server_findings import Finding
+from understudy.registry.database_preflight import Needs, judge_database
+from understudy.registry.findings.finding import Finding
 from understudy.settings import Settings
 
 LOCK_SECONDS, STATEMENT_SECONDS = PATIENCE

@@ -12,6 +12,7 @@ import orjson
 
 from understudy.core.experiments.logged_calls import AdaptedInputs, Answer, adapt_inputs, answer_of
 from understudy.core.experiments.replay_comparison import ReplayedCall, ReplayReport, compare_replay
+from understudy.core.first_names import first_names
 from understudy.core.requests.predict import PredictRequest
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.routing.policy_document import version_from_row
@@ -280,5 +281,4 @@ def _failed(known: ReplayedCall, problem: UnderstudyError, *violations: Violatio
 
 
 def _named(names: Sequence[str]) -> str:
-    more = len(names) - _MAX_NAMED
-    return ", ".join(names[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return first_names(names, _MAX_NAMED)

@@ -19,9 +19,9 @@ from understudy.core.rollout.state import Observation
 from understudy.core.rollout.state_machine import next_step
 from understudy.core.routing.policy_file import Place, PolicyFile
 from understudy.errors import GenerationMoved
-from understudy.lifecycle.policy_files import apply_file, compare
 from understudy.ports.registry.registry import Actor
 from understudy.ports.rollout.rollout_store import NewRollout, NewRolloutEvent
+from understudy.registry.policy_files import apply_file, compare
 
 CHURN = """\
 model: churn

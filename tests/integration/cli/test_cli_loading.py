@@ -10,8 +10,8 @@ from command import CommandLine, Done
 
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.core.loading.served_name import served_name
-from understudy.lifecycle.registry import register_version
 from understudy.ports.registry.registry import Actor, NewVersion
+from understudy.registry.changes import register_version
 
 SCHEMA = {"features": [{"name": "age", "dtype": "float32"}]}
 

@@ -24,8 +24,8 @@ from understudy.bootstrap import console as parts
 from understudy.core.rollout.plan import Approver, Gate, GatePlace
 from understudy.entrypoints.console import connections
 from understudy.entrypoints.console.access import login_tries, visitors
-from understudy.lifecycle.registry import create_key
 from understudy.ports.registry.registry import Actor
+from understudy.registry.changes import create_key
 from understudy.settings import Settings
 
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}\u202e"

@@ -13,7 +13,7 @@ from worlds.rollout import two_versions
 from understudy.adapters.postgres.registry.key_lookup import PostgresKeyLookup
 from understudy.entrypoints.console.access.identity import SECRET_HEADER
 from understudy.errors import RegistryUnavailable
-from understudy.lifecycle.console_link import console_link, signing_secret
+from understudy.registry.console_link import console_link, signing_secret
 
 CHURN = "/models/churn"
 SHARED = "a secret that the proxy and the console share"

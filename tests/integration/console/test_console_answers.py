@@ -14,7 +14,7 @@ from worlds.rollout import two_versions
 from understudy.adapters.postgres.prediction_log.receipts import PostgresReceiptLog
 from understudy.core.prediction_log.prediction_id import prediction_id
 from understudy.errors import RegistryUnavailable
-from understudy.lifecycle import receipts
+from understudy.registry import receipts
 
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}/u"
 SCHEMA = '{"features": [{"name": "age", "dtype": "float32"}]}'

@@ -12,7 +12,7 @@ from worlds.rollout import TWINS, PastRollout, two_versions
 from understudy.bootstrap import checkup
 from understudy.bootstrap.console import open_console
 from understudy.entrypoints.console.pages import health
-from understudy.lifecycle.server_findings import State
+from understudy.registry.findings.finding import State
 from understudy.settings import Settings
 
 MODEL, ALL = "/live/models/churn/trouble", "/live/trouble"

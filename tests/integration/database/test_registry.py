@@ -24,8 +24,8 @@ from understudy.errors import (
     SchemaInvalid,
     Unauthenticated,
 )
-from understudy.lifecycle.registry import create_key, register_version, set_policy
 from understudy.ports.registry.registry import Actor, AuditSubject, NewVersion
+from understudy.registry.changes import create_key, register_version, set_policy
 
 DANA = Actor("dana@", "cli", "weekly retrain")
 SCHEMA = {"features": [{"name": "age", "dtype": "float32"}]}

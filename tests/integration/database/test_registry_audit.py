@@ -9,8 +9,8 @@ import pytest
 from worlds.rollout import two_versions
 
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
-from understudy.lifecycle.registry import create_key, register_version, set_policy
 from understudy.ports.registry.registry import Actor, AuditSubject, NewVersion
+from understudy.registry.changes import create_key, register_version, set_policy
 
 HASH = "0a" * 32
 DANA, KIM = Actor("dana@", "cli", "weekly retrain"), Actor("kim@", "cli")

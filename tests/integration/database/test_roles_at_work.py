@@ -30,10 +30,10 @@ from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Command, CommandKind, Observation, WarmUpResult
 from understudy.core.rollout.state_machine import next_step
 from understudy.entrypoints.proxy.api.app import create_app
-from understudy.lifecycle.registry import create_key
 from understudy.ports.registry.registry import Actor
 from understudy.ports.rollout.rollout_store import NewRollout, NewRolloutEvent
 from understudy.ports.rollout.warm_up import LoggedId, NewWarmUp
+from understudy.registry.changes import create_key
 from understudy.settings import Settings
 
 ACTOR = Actor("dana", "cli", "weekly retrain")

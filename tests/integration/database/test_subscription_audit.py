@@ -10,9 +10,9 @@ import pytest
 
 from understudy.adapters.postgres.monitoring.subscriptions import PostgresSubscriptionStore
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
-from understudy.lifecycle.registry import create_key
 from understudy.ports.monitoring.notifications import NewSubscription
 from understudy.ports.registry.registry import Actor, AuditSubject
+from understudy.registry.changes import create_key
 
 DANA, KIM = Actor("dana@", "cli", "our chat"), Actor("kim@", "cli")
 ADD = "INSERT INTO Subscription (name, receiver, model_name) VALUES ('ops', 'chat', 'churn')"

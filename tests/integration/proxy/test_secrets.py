@@ -21,8 +21,8 @@ from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.postgres.monitoring.outbox import PostgresAlertOutbox
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
-from understudy.lifecycle.registry import create_key
 from understudy.ports.registry.registry import Actor
+from understudy.registry.changes import create_key
 
 PASSWORD = "canary-dsn-password"
 ENTITY = "canary-entity-id"

@@ -26,7 +26,6 @@ from understudy.experiments.ab_report import report_ab
 from understudy.experiments.declared_tests import MetricChoice, Wanted
 from understudy.experiments.declaring import AbQuestion
 from understudy.experiments.shadow_report import ShadowQuestion, report_shadow
-from understudy.lifecycle.baselines import profile_log
 from understudy.ports.experiments.experiment_log import (
     ArmScores,
     Entered,
@@ -39,6 +38,7 @@ from understudy.ports.experiments.experiment_log import (
 )
 from understudy.ports.prediction_log.log_archive import QueryRefused, WantedRows
 from understudy.ports.prediction_log.receipts import EntityAsked
+from understudy.registry.baselines import profile_log
 from understudy.settings import Settings
 
 

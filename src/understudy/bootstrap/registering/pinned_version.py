@@ -2,8 +2,8 @@
 
 from understudy.core.loading.artifact_address import REMOTE, scheme_of
 from understudy.errors import ArtifactForbidden, ArtifactUnreachable
-from understudy.lifecycle.registry import register_version
 from understudy.ports.registry.registry import Actor, NewVersion, Registry
+from understudy.registry.changes import register_version
 from understudy.settings import Settings
 
 

@@ -9,9 +9,9 @@ from understudy.core.loading.cases import CASE_FILES, CaseRows
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.routing.policy_document import version_from_row
 from understudy.errors import BackendUnavailable, DeadlineExceeded, NotValidated
-from understudy.lifecycle.server_findings import Finding, State
 from understudy.loading.steps import StepResult, Steps
 from understudy.ports.registry.registry import RETIRED, STAGING, Actor, VersionRecord
+from understudy.registry.findings.finding import Finding, State
 
 _ADVICE: Final = {
     "cases": "Register another version with the right model, or correct the cases.",

@@ -14,9 +14,9 @@ from understudy.core.loading.oci_address import OciLogin, oci_address
 from understudy.core.rollout.sources.source_file import OCI
 from understudy.core.rollout.sources.source_webhook import WebhookSecret
 from understudy.core.rollout.sources.version_source import SourceSpec, SourceState
-from understudy.lifecycle.registry import register_version
 from understudy.ports.registry.registry import Actor, NewVersion, VersionRecord
 from understudy.ports.registry.version_source import VersionSource
+from understudy.registry.changes import register_version
 from understudy.rollout.source_follower import ControlParts, SourceFollower
 from understudy.settings import Settings
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from understudy.core.loading.cases import Case
 
-FEWEST: Final = 2
+MIN_CASES: Final = 2
 """Cases that a rule without a number of its own has to hold for."""
-FEWEST_FOR_NUMBER: Final = 3
+MIN_CASES_FOR_NUMBER: Final = 3
 _HALF_EPSILON: Final = 2.0**-10
 """Relative distance of neighbours in float16. Source: IEEE 754, ten bits of fraction."""
 _BFLOAT_EPSILON: Final = 2.0**-7
@@ -46,7 +46,7 @@ def likely_cause(asked: Sequence[tuple[Case, Mapping[str, Any]]], labels: Sequen
         asked: Cases with their answers as callers get them, the good ones too.
         labels: What the version calls the values of a list.
     """
-    if len(asked) < FEWEST:
+    if len(asked) < MIN_CASES:
         return ""
     if all(isinstance(case.expected, str) and "label" in answer for case, answer in asked):
         return _exchanged_labels([(str(case.expected), str(answer["label"])) for case, answer in asked])
@@ -94,7 +94,7 @@ def _exchanged_labels(pairs: Sequence[tuple[str, str]]) -> str:
     if any(meant.setdefault(expected, found) != found for expected, found in pairs):
         return ""
     moved = [(expected, found) for expected, found in meant.items() if expected != found]
-    if len(meant) < FEWEST or len(set(meant.values())) < len(meant):
+    if len(meant) < MIN_CASES or len(set(meant.values())) < len(meant):
         return _one_label(meant)
     told = ", ".join(f"{found!r:.60} for {expected!r:.60}" for expected, found in moved[:_SHOWN])
     return f"each label has another one's place: {told}. Its classes are in another order (output_schema.labels)"
@@ -106,7 +106,7 @@ def _one_label(meant: Mapping[str, str]) -> str:
 
 
 def _is_constant(figures: _Figures, _: Sequence[str]) -> str:
-    if len(figures.found) < FEWEST_FOR_NUMBER or np.ptp(figures.found, axis=0).max() > 0:
+    if len(figures.found) < MIN_CASES_FOR_NUMBER or np.ptp(figures.found, axis=0).max() > 0:
         return ""
     return f"each answer is {_numbers(figures.found[0])}, whatever is asked: the inputs do not reach the model"
 
@@ -115,7 +115,7 @@ def _is_other_order(figures: _Figures, labels: Sequence[str]) -> str:
     size = figures.expected.shape[1]
     off = np.abs(figures.found[:, None, :] - figures.expected[:, :, None]) <= figures.allowed[:, :, None]
     fits = off.all(axis=0)
-    if size < FEWEST or not (fits.sum(axis=1) == 1).all():
+    if size < MIN_CASES or not (fits.sum(axis=1) == 1).all():
         return ""
     order = [int(place) for place in fits.argmax(axis=1)]
     if len(set(order)) < size or order == list(range(size)):
@@ -149,7 +149,7 @@ def _is_activation(figures: _Figures, _: Sequence[str]) -> str:
 
 def _is_scaled(figures: _Figures, _: Sequence[str]) -> str:
     """Say by which number each answer is multiplied, or is off."""
-    if len(figures.found) < FEWEST_FOR_NUMBER:
+    if len(figures.found) < MIN_CASES_FOR_NUMBER:
         return ""
     large = np.abs(figures.expected) > figures.allowed
     factor = float(np.median(figures.found[large] / figures.expected[large])) if large.any() else 0.0
@@ -164,7 +164,7 @@ def _is_scaled(figures: _Figures, _: Sequence[str]) -> str:
 def _is_rounded(figures: _Figures, _: Sequence[str]) -> str:
     """Say to what each answer is rounded, where it is: to decimals, or to a float of 16 bits."""
     found, off = figures.found, np.abs(figures.found - figures.expected)
-    if len(found) < FEWEST_FOR_NUMBER:
+    if len(found) < MIN_CASES_FOR_NUMBER:
         return ""
     for decimals in _DECIMALS:
         is_round = np.abs(np.round(found, decimals) - found) <= 1e-7 * np.maximum(1, np.abs(found))

@@ -33,6 +33,10 @@ FACTORS: Final = {
     ".npz": 1.1,
 }
 """Memory for each byte of a file, by its suffix."""
+VARIABLES: Final = "variables"
+"""The folder of a SavedModel that has its weights, in files of other suffixes."""
+VARIABLES_FACTOR: Final = 1.2
+"""Source: ``resource_estimator`` of TensorFlow Serving, which takes it of the whole SavedModel."""
 OTHER_FACTOR: Final = 2.0
 """Of other files, such as pickles."""
 TREE_FACTOR: Final = 13.0
@@ -103,12 +107,13 @@ def estimated_bytes(
 
 
 def _in_memory(file: StagedFile) -> float:
-    factor = FACTORS.get(_suffix_of(file.name), OTHER_FACTOR)
+    *folders, name = file.name.split("/")
+    factor = VARIABLES_FACTOR if VARIABLES in folders else FACTORS.get(_suffix_of(name), OTHER_FACTOR)
     return (file.size - file.tree_bytes) * factor + file.tree_bytes * TREE_FACTOR
 
 
 def _suffix_of(name: str) -> str:
-    _, dot, suffix = name.rpartition("/")[2].rpartition(".")
+    _, dot, suffix = name.rpartition(".")
     return (dot + suffix).lower()
 
 

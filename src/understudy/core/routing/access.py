@@ -6,6 +6,7 @@ from hashlib import sha256
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 
+from understudy.core.first_names import first_names
 from understudy.core.routing.policy_file import MAX_NAME
 from understudy.errors import PolicyNotLoaded, ScopeMissing, Unauthenticated
 
@@ -200,8 +201,7 @@ def _missing(scopes: frozenset[str], needed: Scope, model_name: str | AnyModel |
     own = sorted(scope for scope in scopes if scope.startswith(f"{needed}:"))
     if not own:
         return repr(needed.value)
-    more = f" and {len(own) - _MAX_NAMED} more" if len(own) > _MAX_NAMED else ""
-    has = f"this one has {', '.join(own[:_MAX_NAMED])}{more}"
+    has = f"this one has {first_names(own, _MAX_NAMED)}"
     if not isinstance(model_name, str):
         return f"{needed.value!r} for all models; {has}"
     # Of a predict call the name may come from its body, whose values no answer repeats; no model has such a name.

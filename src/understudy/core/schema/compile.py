@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 
+from understudy.core.first_names import first_names
 from understudy.core.schema.features import (
     JSON_TYPES,
     MAX_STRING_BYTES,
@@ -372,8 +373,7 @@ def _compile_tensors(listed: Any, by_name: Mapping[str, Feature]) -> tuple[Packe
         raise SchemaInvalid(f"{where}: two tensors have one name")
     if used != set(by_name):
         missing = sorted(set(by_name) - used)
-        more = f" and {len(missing) - _SHOWN:,} more" if len(missing) > _SHOWN else ""
-        raise SchemaInvalid(f"{where}: in no tensor: {', '.join(missing[:_SHOWN])}{more}")
+        raise SchemaInvalid(f"{where}: in no tensor: {first_names(missing, _SHOWN)}")
     return tuple(packed)
 
 

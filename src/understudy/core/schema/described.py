@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from understudy.core.first_names import first_names
 from understudy.core.schema.outputs import fits_shape
 from understudy.core.schema.schema import InputSchema, OutputSchema
 from understudy.core.schema.tensors import DATATYPES, TensorSpec, shape_text
@@ -112,14 +113,9 @@ def sizes(shape: Sequence[int]) -> str:
 
 def listed(names: Sequence[str]) -> str:
     """Return names in a sentence, of many the first ones."""
-    return _first(names, ", ") or "none"
+    return first_names(names, SHOWN) or "none"
 
 
 def all_problems(found: Sequence[str]) -> str:
     """Return problems in a sentence, of many the first ones: a model may have thousands of tensors."""
-    return _first(found, "; ")
-
-
-def _first(words: Sequence[str], separator: str) -> str:
-    more = f" and {len(words) - SHOWN:,} more" if len(words) > SHOWN else ""
-    return separator.join(words[:SHOWN]) + more
+    return first_names(found, SHOWN, "; ")

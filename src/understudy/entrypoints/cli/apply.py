@@ -27,9 +27,9 @@ from understudy.entrypoints.cli.shared.rendering import Column, a_table, advise,
 from understudy.entrypoints.cli.shared.session import with_control_plane
 from understudy.entrypoints.cli.shared.texts.policy_text import difference_text, moves_text, rollout_warning
 from understudy.errors import GenerationMoved, RegistryUnavailable, UnderstudyError
-from understudy.lifecycle.policy_changes import differences, moves_traffic
-from understudy.lifecycle.policy_files import Comparison, apply_file, compare, listed, propose, refuse_contradicted
 from understudy.ports.registry.registry import Actor, ChangedPolicy, Registry
+from understudy.registry.policy_changes import differences, moves_traffic
+from understudy.registry.policy_files import Comparison, apply_file, compare, listed, propose, refuse_contradicted
 
 app = typer.Typer(add_completion=False)
 VIA = "apply"

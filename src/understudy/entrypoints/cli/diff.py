@@ -20,7 +20,7 @@ from understudy.entrypoints.cli.shared.policy_changes.policy_files import (
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, show
 from understudy.entrypoints.cli.shared.session import with_control_plane
 from understudy.errors import MigrationNeeded, UnderstudyError
-from understudy.lifecycle.policy_files import Comparison, compare, contradiction_words, is_contradicted, rollout_words
+from understudy.registry.policy_files import Comparison, compare, contradiction_words, is_contradicted, rollout_words
 
 app = typer.Typer(add_completion=False)
 _COLUMNS = (Column("model"), Column("field"), Column("now"), Column("in the file"), Column("file", drop=1))

@@ -12,7 +12,7 @@ from understudy.entrypoints.cli.shared.rendering import show
 from understudy.entrypoints.cli.shared.texts.findings_text import findings_table, findings_verdict
 from understudy.entrypoints.documents.findings import finding_document
 from understudy.entrypoints.logs import keep_log_off_output
-from understudy.lifecycle.server_findings import State
+from understudy.registry.findings.finding import State
 
 app = typer.Typer(add_completion=False)
 

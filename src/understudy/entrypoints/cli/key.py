@@ -13,8 +13,8 @@ from understudy.entrypoints.cli.shared.options import AsJson, DryRun, Utc
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, nothing_as, show
 from understudy.entrypoints.cli.shared.session import with_registry
 from understudy.entrypoints.cli.shared.times import instant, seconds_of, when_words
-from understudy.lifecycle.registry import NewKey, create_key
 from understudy.ports.registry.registry import KeyLimits, KeyRecord, Registry
+from understudy.registry.changes import NewKey, create_key
 
 app = typer.Typer(no_args_is_help=True, help="Create, list and revoke callers' keys.", add_completion=False)
 MAX_SECONDS = 10 * 365 * 86_400

@@ -6,8 +6,8 @@ from rich.text import Text
 from understudy.entrypoints.cli.shared.options import AsJson
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, show
 from understudy.entrypoints.cli.shared.session import with_control_plane
-from understudy.lifecycle.loading_findings import server_trouble, server_trouble_line
 from understudy.ports.loading.loading_registry import ServerRecord
+from understudy.registry.findings.loading import server_trouble, server_trouble_line
 
 app = typer.Typer(
     no_args_is_help=True, help="List the model servers that agents load versions into.", add_completion=False

@@ -43,7 +43,7 @@ from understudy.errors import (
     Unauthenticated,
     UnderstudyError,
 )
-from understudy.lifecycle.console_link import signing_secret
+from understudy.registry.console_link import signing_secret
 from understudy.settings import Settings
 
 _log = structlog.get_logger(__name__)

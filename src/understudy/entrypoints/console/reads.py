@@ -25,8 +25,6 @@ from understudy.entrypoints.console.views.models import ModelsSeen, is_overtaken
 from understudy.entrypoints.console.views.policy import PolicySeen
 from understudy.entrypoints.console.views.rollouts.seen import RolloutSeen
 from understudy.errors import RegistryError
-from understudy.lifecycle.policy_files import open_rollout_of
-from understudy.lifecycle.rollback_moves import NEWS_SECONDS, hidden_rollback
 from understudy.ports.monitoring.lease import SILENT_SECONDS
 from understudy.ports.registry.registry import (
     RETIRED,
@@ -46,6 +44,8 @@ from understudy.ports.rollout.rollout_store import (
     RolloutRecord,
     UnreadableRollout,
 )
+from understudy.registry.policy_files import open_rollout_of
+from understudy.registry.rollback_moves import NEWS_SECONDS, hidden_rollback
 from understudy.rollout.manual_rollback import manual_rollback
 from understudy.rollout.status import StatusReader
 

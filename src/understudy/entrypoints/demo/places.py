@@ -10,7 +10,7 @@ from understudy.adapters.embedded.loopback_ports import LOOPBACK
 from understudy.core.connection_urls import without_password
 from understudy.entrypoints.demo.processes import Child
 from understudy.entrypoints.demo.topology import UNTOUCHED, Standing
-from understudy.lifecycle.console_link import console_link, signing_secret
+from understudy.registry.console_link import console_link, signing_secret
 
 
 @dataclass(slots=True)

@@ -22,8 +22,8 @@ from understudy.entrypoints.demo.topology import (
     Standing,
 )
 from understudy.errors import GenerationMoved
-from understudy.lifecycle.registry import create_key, register_version, set_policy
 from understudy.ports.registry.registry import Actor, NewVersion, Registry
+from understudy.registry.changes import create_key, register_version, set_policy
 
 ACTOR = Actor(name="demo", via="understudy demo", reason="the demo's first policy")
 STARTING = Actor(name="demo", via="understudy demo", reason="the demo starts")

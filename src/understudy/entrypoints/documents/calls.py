@@ -5,9 +5,9 @@ from typing import Any
 import orjson
 
 from understudy.entrypoints.documents.json_text import moment_of
-from understudy.lifecycle.receipts import Explained
 from understudy.ports.prediction_log.live_log import CallLine
 from understudy.ports.prediction_log.receipts import Receipt
+from understudy.registry.receipts import Explained
 
 
 def call_document(call: CallLine) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from understudy.lifecycle.server_findings import Finding
+from understudy.registry.findings.finding import Finding
 
 
 def finding_document(finding: Finding) -> dict[str, Any]:

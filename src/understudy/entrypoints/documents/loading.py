@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from understudy.entrypoints.documents.findings import finding_document
-from understudy.lifecycle.server_findings import Finding, State
 from understudy.ports.loading.loading_registry import VersionLoadingRecord
+from understudy.registry.findings.finding import Finding, State
 
 
 def loading_document(record: VersionLoadingRecord) -> dict[str, Any]:

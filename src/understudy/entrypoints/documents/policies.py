@@ -8,7 +8,7 @@ from understudy.core.routing.arms import BucketRange, arm_percents
 from understudy.ports.registry.registry import AppliedFile, AuditEntry, AuditSubject, ModelRecord, PolicyRecord
 
 if TYPE_CHECKING:  # a list of models compares none with its file
-    from understudy.lifecycle.policy_files import Contradiction
+    from understudy.registry.policy_files import Contradiction
 
 _IGNORED = {"model_name", "generation", "updated_at", "updated_by", "previous_champion", "rollout_id", "guard_id"}
 """What goes with a change, by triggers or in a rollout's own transaction; ``before`` and ``after`` have it."""

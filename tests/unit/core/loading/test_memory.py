@@ -26,6 +26,8 @@ from understudy.core.loading.memory import (
         ([("model.onnx", 100 * MEBIBYTE, 90 * MEBIBYTE)], 1_190 * MEBIBYTE),
         ([("1/model.SAFETENSORS", 100 * MEBIBYTE)], 110 * MEBIBYTE),
         ([("model.pkl", 100 * MEBIBYTE), ("saved_model.pb", 10 * MEBIBYTE)], 212 * MEBIBYTE),
+        ([("1/variables/variables.data-00000-of-00001", 100 * MEBIBYTE)], 120 * MEBIBYTE),
+        ([("variables", 100 * MEBIBYTE)], 200 * MEBIBYTE),
     ],
 )
 def test_files_are_expected_to_take_their_size_times_a_factor_and_something_on_top(files, expected):

@@ -12,7 +12,7 @@ from understudy.core.routing.policy_file import (
     policy_file_schema,
     read_policy_file,
 )
-from understudy.lifecycle.registry import POLICY_FIELDS
+from understudy.registry.changes import POLICY_FIELDS
 
 HERE = Place(1, 1)
 

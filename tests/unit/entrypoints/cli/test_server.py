@@ -8,8 +8,8 @@ from rich.text import Text
 
 from understudy.entrypoints.cli.server import SERVER_COLUMNS, server_row
 from understudy.entrypoints.cli.shared.rendering import a_table
-from understudy.lifecycle.loading_findings import server_trouble, server_trouble_line
 from understudy.ports.loading.loading_registry import ServerRecord
+from understudy.registry.findings.loading import server_trouble, server_trouble_line
 
 FINE = ServerRecord("onnx-0", "onnx", "10.0.0.7:8500", "understudy 1", "", 1.0, wanted=4, available=4, failed=0)
 AWAY = FINE._replace(

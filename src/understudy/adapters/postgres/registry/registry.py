@@ -21,6 +21,7 @@ from understudy.adapters.postgres.registry import registry_rows as rows
 from understudy.adapters.postgres.registry.audit import newest_changes
 from understudy.adapters.postgres.registry.refusal_words import CONSTRAINT_WORDS
 from understudy.adapters.postgres.registry.replacement import replace_version
+from understudy.core.first_names import first_names
 from understudy.core.routing.status_changes import StatusChange, with_status_change
 from understudy.errors import AlreadyRegistered, GenerationMoved, NotRegistered, PolicyRefused
 from understudy.ports.registry.registry import (
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 
 _REFUSAL_CLASSES = ("22", "23")
 """SQLSTATE classes of values that the database refuses: data exception, constraint violation."""
+_MAX_NAMED = 20
+"""Models, or versions of one, that an error names."""
 _DUPLICATE_VERSION = "modelversion_model_name_version_key"
 _DUPLICATE_POLICY = "servingpolicy_pkey"
 _EMPTY_METRICS = "UPDATE ModelVersion SET metrics = NULL empties them."
@@ -175,7 +178,9 @@ class PostgresRegistry:
             found = await _models(connection, model_name)
             if not found:
                 names = [model.model_name for model in await _models(connection)]
-                raise NotRegistered(f"no model {model_name!r} is registered", others=rows.listed(names))
+                raise NotRegistered(
+                    f"no model {model_name!r} is registered", others=first_names(names, _MAX_NAMED) or "none"
+                )
             return found[0]
 
     async def set_policy(
@@ -279,7 +284,9 @@ async def _version(connection: asyncpg.Connection, model_name: str, version: str
     row = await connection.fetchrow(rows.VERSION, model_name, version)
     if row is None:
         labels = [label["version"] for label in await connection.fetch(rows.LABELS, model_name)]
-        raise NotRegistered(f"{model_name} has no version {version!r}; it has: {rows.listed(labels)}")
+        raise NotRegistered(
+            f"{model_name} has no version {version!r}; it has: {first_names(labels, _MAX_NAMED) or 'none'}"
+        )
     return rows.version_record(row)
 
 

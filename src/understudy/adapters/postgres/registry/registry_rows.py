@@ -1,7 +1,7 @@
 """Statements of the registry, and their rows as records."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import asyncpg
@@ -182,10 +182,3 @@ def written(columns: Mapping[str, Any]) -> list[Any]:
 def _read(row: asyncpg.Record) -> dict[str, Any]:
     load: Callable[[str], Any] = json.loads
     return {name: load(value) if name in _JSON and value is not None else value for name, value in row.items()}
-
-
-def listed(names: Iterable[str], at_most: int = 20) -> str:
-    """Return the first names of a list by commas, and how many more there are."""
-    found = list(names)
-    more = f" and {len(found) - at_most} more" if len(found) > at_most else ""
-    return (", ".join(found[:at_most]) or "none") + more

@@ -30,7 +30,8 @@ from understudy.entrypoints.cli.shared.rendering import show
 from understudy.entrypoints.cli.shared.startup.extras import install_advice
 from understudy.entrypoints.cli.shared.texts.findings_text import findings_table, findings_verdict
 from understudy.entrypoints.documents.findings import finding_document
-from understudy.lifecycle.server_findings import State, judge_roles
+from understudy.registry.findings.finding import State
+from understudy.registry.findings.servers import judge_roles
 
 _MEGABYTE = 1_000_000
 app = typer.Typer(

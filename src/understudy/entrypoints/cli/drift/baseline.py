@@ -29,7 +29,9 @@ from understudy.entrypoints.cli.shared.rendering import names_words, show
 from understudy.entrypoints.cli.shared.running.progress import progress_bar
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.cli.shared.times import moment_of
-from understudy.lifecycle.baselines import (
+from understudy.ports.experiments.outcome_store import FileRow
+from understudy.ports.registry.registry import VersionChange, VersionRecord
+from understudy.registry.baselines import (
     MAX_SCORES,
     LoggedProfile,
     Profile,
@@ -37,8 +39,6 @@ from understudy.lifecycle.baselines import (
     profile_log,
     profile_training_rows,
 )
-from understudy.ports.experiments.outcome_store import FileRow
-from understudy.ports.registry.registry import VersionChange, VersionRecord
 
 app = typer.Typer(no_args_is_help=True, help="Set what drift is measured from.", add_completion=False)
 SCORE_COLUMN = "score"

@@ -17,8 +17,8 @@ from understudy.entrypoints.cli.shared.texts.assignment_text import assignment_f
 from understudy.entrypoints.cli.shared.texts.guard_text import guard_words, newest_guard
 from understudy.entrypoints.cli.shared.texts.waiting_text import waiting_words
 from understudy.entrypoints.documents.json_text import moment_of
-from understudy.lifecycle.loading_findings import missing_words
 from understudy.ports.rollout.rollout_store import RolloutRecord, UnreadableRollout
+from understudy.registry.findings.loading import missing_words
 
 
 async def drawn_assignment(session: Session, model: str, entity: str, category: str | None) -> Drawn:

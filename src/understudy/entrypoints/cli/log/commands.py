@@ -22,9 +22,9 @@ from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.cli.shared.texts.receipt_text import checked_by, receipt_facts, receipt_sentence
 from understudy.entrypoints.cli.shared.times import moment_of, seconds_of
 from understudy.entrypoints.documents.calls import call_document, explained_document
-from understudy.lifecycle.receipts import Explained, explain_prediction
 from understudy.ports.prediction_log.live_log import CallLine, NewestAsked
 from understudy.ports.prediction_log.log_archive import WantedRows
+from understudy.registry.receipts import Explained, explain_prediction
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -14,6 +14,7 @@ from understudy.core.durations import duration_words
 from understudy.core.experiments.logged_calls import Answer, has_loggable_input
 from understudy.core.experiments.replay_comparison import ReplayedCall, ReplayReport, ReplayState
 from understudy.core.experiments.shadow_comparison import DEFAULT_THRESHOLD
+from understudy.core.first_names import first_names
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, signed_number
 from understudy.experiments.log_replay import ReplayFinding
 from understudy.ports.registry.registry import STAGING
@@ -49,8 +50,7 @@ def heading_line(found: ReplayFinding) -> str:
     """Return what is compared, over which time, and how many calls that is."""
     question = found.question
     answered = [question.labels[version_id] for version_id in found.answered_by]
-    more = len(answered) - _MAX_NAMED
-    by = ", ".join(answered[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+    by = first_names(answered, _MAX_NAMED)
     lasted = duration_words(question.wanted.until - question.wanted.since)
     against = f" against what {by} answered" if by else ""
     wanted = question.wanted

@@ -23,13 +23,13 @@ from understudy.entrypoints.cli.shared.texts.policy_text import (
 )
 from understudy.entrypoints.documents.policies import policy_document
 from understudy.errors import PolicyRefused
-from understudy.lifecycle.asked_change import NONE, AskedChange, settled
-from understudy.lifecycle.asked_change import arm_weights_of as asked_arm_weights
-from understudy.lifecycle.asked_change import make_change as make_policy_change
-from understudy.lifecycle.policy_changes import differences, moved_entities_percent, moves_traffic
-from understudy.lifecycle.policy_files import open_rollout_of
-from understudy.lifecycle.policy_restore import restored_change
 from understudy.ports.registry.registry import Actor, ChangedPolicy, PolicyRecord
+from understudy.registry.asked_change import NONE, AskedChange, settled
+from understudy.registry.asked_change import arm_weights_of as asked_arm_weights
+from understudy.registry.asked_change import make_change as make_policy_change
+from understudy.registry.policy_changes import differences, moved_entities_percent, moves_traffic
+from understudy.registry.policy_files import open_rollout_of
+from understudy.registry.policy_restore import restored_change
 
 
 class Asked(NamedTuple):

@@ -9,9 +9,9 @@ from rich.text import Text
 from understudy.bootstrap.control_plane import ControlPlane, DatabaseControlPlane
 from understudy.core.routing.arms import arm_percents
 from understudy.errors import LoginNotAllowed, ScopeMissing
-from understudy.lifecycle.rollback_moves import NEWS_SECONDS, UNWATCHED, earlier_rollback
 from understudy.ports.monitoring.lease import SILENT_SECONDS
 from understudy.ports.registry.registry import AuditFilter, AuditSubject, ChangedPolicy, PolicyRecord
+from understudy.registry.rollback_moves import NEWS_SECONDS, UNWATCHED, earlier_rollback
 
 MAX_CHANGES = 100
 """Of the policy in the last day, which are read."""

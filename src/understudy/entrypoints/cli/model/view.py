@@ -14,11 +14,11 @@ from understudy.entrypoints.cli.shared.session import with_control_plane
 from understudy.entrypoints.cli.shared.texts.guard_text import drift_setting, guard_words, newest_guard
 from understudy.entrypoints.cli.shared.times import ago_and_at, instant, when_words
 from understudy.entrypoints.documents.policies import applied_document, contradiction_document, model_document
-from understudy.lifecycle.loading_findings import missing_words
-from understudy.lifecycle.policy_files import Contradiction, contradiction_words, explained_contradictions
 from understudy.ports.loading.loading_registry import MissingVersion
 from understudy.ports.registry.registry import AppliedFile, ModelRecord, PolicyRecord, VersionRecord
 from understudy.ports.rollout.rollout_store import RolloutRecord, UnreadableRollout
+from understudy.registry.findings.loading import missing_words
+from understudy.registry.policy_files import Contradiction, contradiction_words, explained_contradictions
 
 _BAR_CELLS = 40
 

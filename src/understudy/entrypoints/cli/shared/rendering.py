@@ -20,6 +20,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from understudy.core.first_names import first_names
 from understudy.entrypoints.documents.json_text import json_text
 
 MINUS = "\N{MINUS SIGN}"
@@ -220,5 +221,4 @@ def nothing_as(value: object, placeholder: str = "-") -> str:
 
 def names_words(names: Sequence[str]) -> str:
     """Return the first names of a list by commas, and how many more there are."""
-    more = len(names) - _MAX_NAMES
-    return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return first_names(names, _MAX_NAMES)

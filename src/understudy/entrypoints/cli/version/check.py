@@ -26,9 +26,13 @@ from understudy.entrypoints.cli.shared.texts.findings_text import findings_table
 from understudy.entrypoints.documents.findings import finding_document
 from understudy.entrypoints.logs import keep_log_off_output
 from understudy.errors import BackendUnavailable, SchemaInvalid
-from understudy.lifecycle.loading_findings import judge_validation
-from understudy.lifecycle.server_findings import Finding, State
-from understudy.lifecycle.version_findings import (
+from understudy.ports.loading.loading_registry import VersionLoadingRecord
+from understudy.ports.registry.registry import RETIRED, ModelRecord, PolicyRecord, VersionRecord
+from understudy.ports.rollout.warm_up import WarmUpRequests
+from understudy.ports.upstream.model_backend import ServerSeen
+from understudy.registry.findings.finding import Finding, State
+from understudy.registry.findings.loading import judge_validation
+from understudy.registry.findings.versions import (
     IS_CHAMPION,
     NO_CHAMPION,
     judge_each_server,
@@ -38,10 +42,6 @@ from understudy.lifecycle.version_findings import (
     judge_unloaded,
     judge_warm_up,
 )
-from understudy.ports.loading.loading_registry import VersionLoadingRecord
-from understudy.ports.registry.registry import RETIRED, ModelRecord, PolicyRecord, VersionRecord
-from understudy.ports.rollout.warm_up import WarmUpRequests
-from understudy.ports.upstream.model_backend import ServerSeen
 from understudy.settings import Settings
 
 Against = Annotated[

@@ -23,9 +23,9 @@ from understudy.entrypoints.cli.version.tensors_text import tensors_text
 from understudy.entrypoints.cli.version.validate import validate
 from understudy.entrypoints.documents.loading import loading_document
 from understudy.entrypoints.documents.versions import change_document, version_document
-from understudy.lifecycle.version_description import description_of
 from understudy.ports.loading.loading_registry import ServerRecord, VersionLoadingRecord
 from understudy.ports.registry.registry import Registry, VersionChange, VersionRecord
+from understudy.registry.version_description import description_of
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -18,10 +18,10 @@ from understudy.entrypoints.cli.shared.environment import settings_of_place
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.session import with_registry
 from understudy.errors import BackendUnavailable, BadAnswer, SchemaNotTold
-from understudy.lifecycle.described_version import ServerAnswer, ask_servers, schemas_of
-from understudy.lifecycle.version_description import problems_of
 from understudy.ports.registry.registry import NewVersion
 from understudy.ports.upstream.model_description import ModelAt
+from understudy.registry.described_version import ServerAnswer, ask_servers, schemas_of
+from understudy.registry.version_description import problems_of
 from understudy.settings import Settings
 
 _EXAMPLE = '{"artifact_path": "s3://…", "framework": "sklearn", "input_schema": {"features": […]}}'

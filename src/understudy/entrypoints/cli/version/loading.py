@@ -20,14 +20,14 @@ from understudy.entrypoints.cli.shared.rendering import Column, a_table, advise,
 from understudy.entrypoints.cli.shared.session import with_control_plane
 from understudy.entrypoints.cli.shared.times import ago, seconds_of
 from understudy.entrypoints.documents.loading import loading_document
-from understudy.lifecycle.loading_findings import server_trouble, server_trouble_line
-from understudy.lifecycle.policy_files import listed
 from understudy.ports.loading.loading_registry import (
     ServerRecord,
     VersionAtServerRecord,
     VersionLoading,
     VersionLoadingRecord,
 )
+from understudy.registry.findings.loading import server_trouble, server_trouble_line
+from understudy.registry.policy_files import listed
 
 DEFAULT_FOR: Final = "2h"
 """How long a version without a role stays loaded: long enough to check it, and to start a rollout."""

@@ -64,10 +64,10 @@ from understudy.entrypoints.cli.version.tensors_text import tensors_text
 from understudy.entrypoints.documents.versions import registered_document
 from understudy.entrypoints.logs import keep_log_off_output
 from understudy.errors import NotRegistered, ScopeMissing
-from understudy.lifecycle.described_version import require_agreement
-from understudy.lifecycle.registry import champion_of, register_version, same_calls_of
 from understudy.ports.loading.loading_registry import VersionLoading
 from understudy.ports.registry.registry import NewVersion, VersionRecord
+from understudy.registry.changes import champion_of, register_version, same_calls_of
+from understudy.registry.described_version import require_agreement
 from understudy.settings import Settings
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from understudy.lifecycle.version_description import MAX_NAME_CHARACTERS, is_name
+from understudy.registry.version_description import MAX_NAME_CHARACTERS, is_name
 
 _SOURCE = "What describes it: one of these"
 _WHERE = "Where it lies, and what serves it"

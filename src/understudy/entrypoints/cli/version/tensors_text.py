@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
+from understudy.core.first_names import first_names
 from understudy.core.schema.compile import compile_input_schema, compile_output_schema
 from understudy.core.schema.schema import InputSchema, OutputSchema, PackedTensor
 from understudy.entrypoints.cli.shared.rendering import Column, a_table
@@ -70,5 +71,4 @@ def _meaning(schema: OutputSchema) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMES:,} more" if len(names) > MAX_NAMES else ""
-    return ", ".join(names[:MAX_NAMES]) + more
+    return first_names(names, MAX_NAMES)

@@ -24,8 +24,8 @@ from understudy.entrypoints.cli.shared.texts.findings_text import findings_table
 from understudy.entrypoints.documents.loading import validation_document
 from understudy.entrypoints.logs import keep_log_off_output
 from understudy.errors import NotValidated
-from understudy.lifecycle.server_findings import Finding, State
 from understudy.loading.steps import StepResult, Steps
+from understudy.registry.findings.finding import Finding, State
 from understudy.settings import Settings
 
 MAX_SECONDS = 300.0

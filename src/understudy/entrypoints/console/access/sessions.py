@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import orjson
 
-from understudy.lifecycle.console_link import LINK, console_link, signature
+from understudy.registry.console_link import LINK, console_link, signature
 
 ABSOLUTE_SECONDS = 12 * 3_600.0
 IDLE_SECONDS = 3_600.0

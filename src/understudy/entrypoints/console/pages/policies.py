@@ -35,12 +35,12 @@ from understudy.entrypoints.console.views.links import audit_path, policy_path
 from understudy.entrypoints.console.views.policy import FIELDS, PolicySeen, asked_change, policy_page
 from understudy.entrypoints.proxy.messages.problems import status_of
 from understudy.errors import ActNotConfirmed, NotRegistered, PolicyRefused, RegistryError, UnknownRoute
-from understudy.lifecycle.asked_change import AskedChange, make_change, settled
-from understudy.lifecycle.policy_changes import moves_traffic
-from understudy.lifecycle.policy_files import open_rollout_of
-from understudy.lifecycle.policy_restore import restored_change
 from understudy.ports.registry.registry import Actor
 from understudy.ports.rollout.rollout_store import VIA_CONSOLE
+from understudy.registry.asked_change import AskedChange, make_change, settled
+from understudy.registry.policy_changes import moves_traffic
+from understudy.registry.policy_files import open_rollout_of
+from understudy.registry.policy_restore import restored_change
 
 GENERATION = "generation"
 _TRIED = Actor("console", VIA_CONSOLE)

@@ -24,7 +24,7 @@ from understudy.entrypoints.console.views.prediction import (
     prediction_page,
 )
 from understudy.errors import LoginNotAllowed, NotRegistered, RegistryUnavailable, ScopeMissing
-from understudy.lifecycle.receipts import EntityCalls, calls_of_entity, explain_prediction, unknown_prediction
+from understudy.registry.receipts import EntityCalls, calls_of_entity, explain_prediction, unknown_prediction
 
 
 async def show_prediction(console: Console, request: Request) -> Response:

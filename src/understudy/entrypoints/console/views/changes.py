@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from understudy.core.durations import moment
 from understudy.entrypoints.cli.shared.texts.change_text import change_text
-from understudy.lifecycle.rollback_moves import newest_change
 from understudy.ports.registry.registry import AuditEntry
+from understudy.registry.rollback_moves import newest_change
 
 FIELD_WORDS = {
     "challenger_weight": ("challenger's share", " %"),

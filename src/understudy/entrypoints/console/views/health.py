@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from understudy.entrypoints.cli.shared.texts.findings_text import findings_verdict
 from understudy.entrypoints.console.views.tone import Tone
-from understudy.lifecycle.server_findings import Finding, State
+from understudy.registry.findings.finding import Finding, State
 
 _TONES = {
     State.PROBLEM: (Tone.BAD, "✖", "problem"),

@@ -5,17 +5,20 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from understudy.core.alerts.alerts import AlertKind
+from understudy.core.first_names import first_names
 from understudy.core.rollout.state import Kind, Phase, RolloutState
 from understudy.core.routing.arms import arm_percents
 from understudy.entrypoints.cli.shared.times import ago
 from understudy.entrypoints.console.views.actors import act_words, by_whom
 from understudy.entrypoints.console.views.links import model_path
 from understudy.entrypoints.console.views.tone import NOTHING, OF_PHASE, Tone
-from understudy.lifecycle.rollback_moves import NEWS_SECONDS, UNWATCHED, newest_words
 from understudy.ports.registry.registry import AuditEntry, ModelRecord, PolicyRecord
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, UnreadableRollout
+from understudy.registry.rollback_moves import NEWS_SECONDS, UNWATCHED, newest_words
 
 MAX_ROWS = 200
+MAX_NAMED = 3
+"""Models that the page's first sentence names of those that need a person."""
 _SERVING = ("serving", Tone.CALM)
 _UNREADABLE = ("of a newer release", Tone.WAIT)
 _ORDER = (Tone.BAD, Tone.WAIT, Tone.CALM, Tone.GOOD)
@@ -103,10 +106,9 @@ def _sentence(count: int, troubled: Sequence[ModelRow]) -> tuple[str, Tone]:
         return "There is no model yet. understudy version register adds one.", Tone.CALM
     if not troubled:
         return f"None of {count} model{'s' if count > 1 else ''} needs a person.", Tone.CALM
-    named = ", ".join(f"{row.name} ({row.state.lower()})" for row in troubled[:3])
-    more = f" and {len(troubled) - 3} more" if len(troubled) > 3 else ""  # noqa: PLR2004  # as many as are named
+    named = first_names((f"{row.name} ({row.state.lower()})" for row in troubled), MAX_NAMED)
     verb = "needs" if len(troubled) == 1 else "need"
-    return f"{len(troubled)} of {count} {verb} a look: {named}{more}.", troubled[0].tone
+    return f"{len(troubled)} of {count} {verb} a look: {named}.", troubled[0].tone
 
 
 def _row(model: ModelRecord, seen: ModelsSeen) -> ModelRow:

@@ -7,9 +7,9 @@ from understudy.core.routing.arms import arm_percents
 from understudy.core.routing.proxy_liveness import live_proxies_words
 from understudy.entrypoints.cli.shared.texts.guard_text import MEANINGS, ON_DRIFT
 from understudy.errors import NotRegistered, PolicyRefused, UnderstudyError
-from understudy.lifecycle.asked_change import NONE, AskedChange, arm_weights_of
-from understudy.lifecycle.policy_files import named_field
 from understudy.ports.registry.registry import RETIRED, PolicyRecord, VersionRecord
+from understudy.registry.asked_change import NONE, AskedChange, arm_weights_of
+from understudy.registry.policy_files import named_field
 
 MAX_VERSIONS = 200
 """That a choice offers, the newest first."""

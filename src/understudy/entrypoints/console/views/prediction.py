@@ -19,8 +19,8 @@ from understudy.entrypoints.cli.shared.texts.receipt_text import (
 from understudy.entrypoints.console.views.links import entity_path, model_path, prediction_path
 from understudy.entrypoints.console.views.models import NONE_TO_SEE
 from understudy.entrypoints.console.views.tone import NOTHING, Tone
-from understudy.lifecycle.receipts import EntityCalls, Explained, searched_for
 from understudy.ports.prediction_log.receipts import Receipt
+from understudy.registry.receipts import EntityCalls, Explained, searched_for
 
 _TRIES = (
     "Is it the entity id as callers send it? Each text gets a version, also one that no caller ever sent.",

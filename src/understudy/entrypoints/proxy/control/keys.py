@@ -19,8 +19,8 @@ from understudy.entrypoints.proxy.control.handler import READ_SECONDS, WRITE_SEC
 from understudy.entrypoints.proxy.control.pages import NEXT, PageAsked, page_of
 from understudy.entrypoints.proxy.messages.reply import Reply
 from understudy.errors import ScopeMissing
-from understudy.lifecycle.registry import checked_scopes, create_key
 from understudy.ports.registry.registry import KeyLimits, KeyRecord
+from understudy.registry.changes import checked_scopes, create_key
 
 _MAX_SCOPES, _MAX_SCOPE, _MAX_NOTE = 1_000, 300, 1_000
 

@@ -17,8 +17,8 @@ from understudy.entrypoints.proxy.control.handler import (
 from understudy.entrypoints.proxy.control.pages import NEXT, audit_cursor
 from understudy.entrypoints.proxy.messages.reply import Reply
 from understudy.errors import GenerationMoved, GenerationNotNamed, HeaderInvalid, NotRegistered
-from understudy.lifecycle.registry import set_policy
 from understudy.ports.registry.registry import AuditFilter, AuditSubject, PolicyRecord
+from understudy.registry.changes import set_policy
 
 
 async def show_policy(call: ControlCall) -> Reply:

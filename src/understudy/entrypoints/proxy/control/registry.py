@@ -24,9 +24,9 @@ from understudy.entrypoints.proxy.control.handler import (
 from understudy.entrypoints.proxy.control.pages import MAX_PAGE, NEXT, PageAsked, cut, page_of
 from understudy.entrypoints.proxy.control.version_bodies import VersionRegistration
 from understudy.entrypoints.proxy.messages.reply import Reply
-from understudy.lifecycle.policy_files import explained_contradictions
-from understudy.lifecycle.registry import champion_of, register_version, same_calls_of
 from understudy.ports.registry.registry import VersionPage, VersionRecord
+from understudy.registry.changes import champion_of, register_version, same_calls_of
+from understudy.registry.policy_files import explained_contradictions
 
 if TYPE_CHECKING:
     from understudy.entrypoints.cli.version.check import Tried

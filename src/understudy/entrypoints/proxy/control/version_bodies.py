@@ -5,8 +5,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import ConfigDict, Field
 
 from understudy.entrypoints.proxy.control.bodies import Body, Label, Reason, documented, refused
-from understudy.lifecycle.version_description import problems_of
 from understudy.ports.registry.registry import NewVersion
+from understudy.registry.version_description import problems_of
 
 MAX_VERSION_BYTES = 1_048_576
 """Of a description: schemas of thousands of features, and baselines of drift."""

@@ -22,8 +22,8 @@ from understudy.entrypoints.cli.version.diff import (
     value_words,
 )
 from understudy.entrypoints.documents.json_text import json_text
-from understudy.lifecycle.server_findings import Finding, State
 from understudy.ports.registry.registry import ModelRecord, PolicyRecord, VersionRecord
+from understudy.registry.findings.finding import Finding, State
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 AGE = {"name": "age", "dtype": "float32", "min": 0, "max": 130}

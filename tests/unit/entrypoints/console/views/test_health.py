@@ -5,7 +5,8 @@ import pytest
 from understudy.entrypoints.cli.shared.texts.findings_text import findings_verdict
 from understudy.entrypoints.console.views.health import MAX_TOLD, Trouble, health_page, trouble_of
 from understudy.entrypoints.console.views.tone import Tone
-from understudy.lifecycle.server_findings import UNSEEN_REDIS, Finding, State
+from understudy.registry.findings.finding import Finding, State
+from understudy.registry.findings.servers import UNSEEN_REDIS
 
 GOOD = Finding("postgres", State.GOOD, "18.1, 0.4 ms", "never said")
 WARNING = Finding("monitor", State.WARNING, "none leads", "understudy serve monitor runs one.")

@@ -14,9 +14,9 @@ from understudy.core.routing.arms import bucket_ranges
 from understudy.entrypoints.console.reads import newest_of_models
 from understudy.entrypoints.console.views.models import ModelRow, ModelsPage, ModelsSeen, models_page
 from understudy.entrypoints.console.views.tone import Tone
-from understudy.lifecycle.rollback_moves import NEWS_SECONDS
 from understudy.ports.registry.registry import AuditEntry, AuditSubject, ModelRecord, PolicyRecord
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, UnreadableRollout
+from understudy.registry.rollback_moves import NEWS_SECONDS
 
 NOW = 1_795_000_800.0
 PLAN = RolloutPlan((Step(10, 300, 1_000), Step(100, 0, 0)))

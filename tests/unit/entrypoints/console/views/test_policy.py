@@ -8,8 +8,8 @@ from understudy.core.routing.arms import BucketRange
 from understudy.entrypoints.console.views.confirmations.policy_change import done_words, set_command
 from understudy.entrypoints.console.views.policy import FIELDS, PolicySeen, asked_change, policy_page, standing_values
 from understudy.errors import NotRegistered, PolicyRefused
-from understudy.lifecycle.asked_change import AskedChange
 from understudy.ports.registry.registry import ChangedPolicy, PolicyRecord
+from understudy.registry.asked_change import AskedChange
 
 AT = datetime(2026, 11, 20, 13, 0, tzinfo=UTC)
 POLICY = PolicyRecord("churn", "6", "7", 10, None, 100, True, None, {}, None, None, 4, AT, "dana", 1, 1)

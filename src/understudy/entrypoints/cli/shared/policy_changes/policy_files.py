@@ -13,7 +13,7 @@ from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.texts.policy_text import value_text
 from understudy.entrypoints.documents.policies import applied_document, contradiction_document
 from understudy.errors import PolicyFileInvalid
-from understudy.lifecycle.policy_files import Comparison, value_words
+from understudy.registry.policy_files import Comparison, value_words
 
 Files = Annotated[
     list[Path] | None,

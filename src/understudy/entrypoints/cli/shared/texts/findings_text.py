@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from understudy.lifecycle.server_findings import Finding, State
+from understudy.registry.findings.finding import Finding, State
 
 _MARKS = {
     State.GOOD: ("✔", "green"),

@@ -19,7 +19,7 @@ def value_text(value: Any) -> str:
 
 def difference_text(before: PolicyRecord | None, after: PolicyRecord) -> str:
     """Return what changes, in one line."""
-    from understudy.lifecycle.policy_changes import differences  # noqa: PLC0415 - a list of models changes none
+    from understudy.registry.policy_changes import differences  # noqa: PLC0415 - a list of models changes none
 
     found = differences(before, after)
     return ", ".join(f"{name} {value_text(old)} → {value_text(new)}" for name, (old, new) in found.items()) or "nothing"
@@ -27,7 +27,7 @@ def difference_text(before: PolicyRecord | None, after: PolicyRecord) -> str:
 
 def moves_text(before: PolicyRecord | None, after: PolicyRecord) -> str:
     """Return how many entities change their version; nothing when none does, or when it is unknown."""
-    from understudy.lifecycle.policy_changes import moved_entities_percent  # noqa: PLC0415 - as above
+    from understudy.registry.policy_changes import moved_entities_percent  # noqa: PLC0415 - as above
 
     percent = None if before is None else moved_entities_percent(before, after)
     return f"{percent} % of the entities change their version" if percent else ""
@@ -35,7 +35,7 @@ def moves_text(before: PolicyRecord | None, after: PolicyRecord) -> str:
 
 def difference_pairs(before: PolicyRecord | None, after: PolicyRecord) -> list[tuple[str, str]]:
     """Return each field that changes with its value before and after, and how many entities that moves."""
-    from understudy.lifecycle.policy_changes import differences  # noqa: PLC0415 - as above
+    from understudy.registry.policy_changes import differences  # noqa: PLC0415 - as above
 
     pairs = [
         (name, f"{value_text(old)} → {value_text(new)}" if before is not None else value_text(new))
@@ -63,7 +63,7 @@ def traffic_words(before: PolicyRecord, after: PolicyRecord) -> str:
 
 def rollout_warning(changed: ChangedPolicy, rollout_id: int | None) -> list[Text]:
     """Say that an open rollout moves this split itself, and what a change beside it leads to."""
-    from understudy.lifecycle.policy_changes import moves_traffic  # noqa: PLC0415 - as above
+    from understudy.registry.policy_changes import moves_traffic  # noqa: PLC0415 - as above
 
     before, after = changed
     if before is None or rollout_id is None or not moves_traffic(before, after):

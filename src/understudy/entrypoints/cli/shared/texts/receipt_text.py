@@ -8,9 +8,9 @@ from understudy.core.amounts import amount_words
 from understudy.core.durations import duration_words
 from understudy.core.routing.route import Reason
 from understudy.entrypoints.cli.shared.texts.change_text import change_text
-from understudy.lifecycle.receipts import EntityCalls, Explained
 from understudy.ports.prediction_log.receipts import Receipt
 from understudy.ports.registry.registry import AuditEntry
+from understudy.registry.receipts import EntityCalls, Explained
 
 _OK, _FALLBACK, _SHADOW, _CHALLENGER = "ok", "fallback", "shadow", "challenger"
 _OF_SERVERS, _UNLOADED = ("E502", "E503", "E504"), "E509"

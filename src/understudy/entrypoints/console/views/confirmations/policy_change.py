@@ -14,9 +14,9 @@ from understudy.entrypoints.cli.shared.texts.policy_text import (
     value_text,
     would_change_words,
 )
-from understudy.lifecycle.asked_change import NONE, AskedChange
-from understudy.lifecycle.policy_changes import differences, moves_traffic
 from understudy.ports.registry.registry import ChangedPolicy
+from understudy.registry.asked_change import NONE, AskedChange
+from understudy.registry.policy_changes import differences, moves_traffic
 
 _OPTIONS = {
     "champion": "--champion",

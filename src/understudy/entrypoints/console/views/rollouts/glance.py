@@ -26,9 +26,9 @@ from understudy.entrypoints.console.views.rollouts.checks import (
 from understudy.entrypoints.console.views.rollouts.next_step import back_words, next_words
 from understudy.entrypoints.console.views.rollouts.seen import Beside, Failing, RolloutSeen
 from understudy.entrypoints.console.views.tone import Tone
-from understudy.lifecycle.server_findings import State
 from understudy.ports.registry.registry import AuditEntry
 from understudy.ports.rollout.rollout_store import RolloutEventRecord
+from understudy.registry.findings.finding import State
 from understudy.rollout.start.score_warning import log_inputs_command
 from understudy.rollout.status import RolloutStatus
 from understudy.rollout.verdicts.verdict_event import ACTOR

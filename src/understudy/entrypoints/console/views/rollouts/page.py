@@ -37,8 +37,8 @@ from understudy.entrypoints.console.views.rollouts.checks import CheckRow, check
 from understudy.entrypoints.console.views.rollouts.glance import GlanceRow, glance_rows, has_share, rollback_words
 from understudy.entrypoints.console.views.rollouts.seen import RolloutSeen
 from understudy.entrypoints.console.views.tone import NOTHING, OF_PHASE, Tone, tone_of_check
-from understudy.lifecycle.rollback_moves import hidden_rollback, newest_words
 from understudy.ports.rollout.rollout_store import RolloutEventRecord
+from understudy.registry.rollback_moves import hidden_rollback, newest_words
 from understudy.rollout.status import RolloutStatus, evidence_of
 from understudy.rollout.verdicts.verdict_event import ACTOR
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from understudy.lifecycle.server_findings import Finding
 from understudy.ports.registry.registry import AuditEntry
 from understudy.ports.rollout.rollout_store import RollbackRecord
+from understudy.registry.findings.finding import Finding
 from understudy.rollout.status import RolloutStatus
 
 

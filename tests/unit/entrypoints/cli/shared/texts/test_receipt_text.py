@@ -11,9 +11,9 @@ from understudy.entrypoints.cli.shared.texts.receipt_text import (
     receipt_sentence,
     searched_words,
 )
-from understudy.lifecycle.receipts import EntityCalls, Explained
 from understudy.ports.prediction_log.receipts import Receipt
 from understudy.ports.registry.registry import AuditEntry, AuditSubject
+from understudy.registry.receipts import EntityCalls, Explained
 
 AT = datetime(2026, 11, 20, 13, 0, 7, 112_000, tzinfo=UTC)
 

@@ -18,9 +18,10 @@ from understudy.entrypoints.console.views.rollouts.glance import MAX_REASON, has
 from understudy.entrypoints.console.views.rollouts.page import RolloutPage, rollout_page
 from understudy.entrypoints.console.views.rollouts.seen import Beside, Failing, RolloutSeen
 from understudy.entrypoints.console.views.tone import Tone
-from understudy.lifecycle.server_findings import UNSEEN_REDIS, Finding, State
 from understudy.ports.registry.registry import AuditEntry, AuditSubject
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
+from understudy.registry.findings.finding import Finding, State
+from understudy.registry.findings.servers import UNSEEN_REDIS
 from understudy.rollout.status import RolloutStatus
 from understudy.rollout.stored_move import MOVED
 

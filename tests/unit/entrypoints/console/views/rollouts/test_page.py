@@ -31,9 +31,9 @@ from understudy.entrypoints.cli.shared.times import moment_words
 from understudy.entrypoints.console.views.rollouts.page import RolloutPage, rollout_page
 from understudy.entrypoints.console.views.rollouts.seen import RolloutSeen
 from understudy.entrypoints.console.views.tone import Tone
-from understudy.lifecycle.rollback_moves import NEWS_SECONDS, newest_words
 from understudy.ports.registry.registry import AuditEntry, AuditSubject
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
+from understudy.registry.rollback_moves import NEWS_SECONDS, newest_words
 from understudy.rollout.analysis import checks_to_come
 from understudy.rollout.status import RolloutStatus
 

@@ -1,1 +1,0 @@
-"""The registry: versions, policies and their audit."""
