@@ -15,7 +15,7 @@ from understudy.adapters.postgres.monitoring.lease import PostgresLease, agent_o
 from understudy.core.loading.state import MAX_COUNTED, LoadingState
 from understudy.core.loading.wanted import Why
 from understudy.errors import ArtifactDiffers, LeadershipLost, PolicyRefused
-from understudy.ports.loading.agent_store import AgentStore, ServerReport, Verdict, VersionAtServer
+from understudy.ports.loading.agent_store import AgentStore, ServerReport, ValidationResult, VersionAtServer
 from understudy.ports.monitoring.lease import Epoch
 
 SERVER = ServerReport("onnx-0", "onnx", "10.0.0.7:8500", "understudy 1", "")
@@ -34,7 +34,7 @@ class World:
     forbid_address: Callable[[], Awaitable[object]]
     ask_again: Callable[[], Awaitable[object]]
     require_validation: Callable[[], Awaitable[object]]
-    verdict: Callable[[], Awaitable[Verdict | None]]
+    validation: Callable[[], Awaitable[ValidationResult | None]]
     rest: Callable[[], Awaitable[object]]
     wait: Callable[[float], Awaitable[object]]
     neighbour: Callable[[str], Awaitable[object]]
@@ -74,8 +74,8 @@ async def memory_world() -> World:
     async def require_validation() -> None:
         store.require_validation(7)
 
-    async def verdict() -> Verdict | None:
-        return store.verdict_of(7)
+    async def validation() -> ValidationResult | None:
+        return store.validation_of(7)
 
     async def rest() -> None:
         store.rest(7)
@@ -88,7 +88,7 @@ async def memory_world() -> World:
         store.put_elsewhere(7, is_there=state == "with")
 
     people = (place, give_role, forbid_address, ask_again, require_validation)
-    return World(store, 7, 1, *people, verdict, rest, wait, neighbour)
+    return World(store, 7, 1, *people, validation, rest, wait, neighbour)
 
 
 async def postgres_world(database_url: str, database: asyncpg.Connection) -> World:
@@ -126,9 +126,9 @@ async def postgres_world(database_url: str, database: asyncpg.Connection) -> Wor
     async def require_validation() -> None:
         await database.execute("UPDATE VersionLoading SET requires_validation = TRUE")
 
-    async def verdict() -> Verdict | None:
+    async def validation() -> ValidationResult | None:
         row = await database.fetchrow("SELECT build, artifact_digest, passed, said FROM VersionValidation")
-        return None if row is None else Verdict(*row)
+        return None if row is None else ValidationResult(*row)
 
     async def rest() -> None:
         await database.execute("UPDATE Placement SET idle_since = now()")
@@ -138,7 +138,7 @@ async def postgres_world(database_url: str, database: asyncpg.Connection) -> Wor
 
     people = (place, give_role, forbid_address, ask_again, require_validation)
     neighbour = partial(put_neighbour, database, version_id)
-    return World(store, version_id, epoch, *people, verdict, rest, wait, neighbour)
+    return World(store, version_id, epoch, *people, validation, rest, wait, neighbour)
 
 
 async def put_neighbour(database: asyncpg.Connection, version_id: int, state: str) -> None:
@@ -349,23 +349,23 @@ async def test_a_placement_is_heard(world):
     await asyncio.gather(listening, return_exceptions=True)
 
 
-async def test_the_newest_verdict_is_kept_and_a_version_says_whether_it_requires_one(world):
+async def test_the_newest_validation_is_kept_and_a_version_says_whether_it_requires_one(world):
     await world.place(Why.ASKED)
     before = await world.seen()
     await world.require_validation()
     after = await world.seen()
     assert (before.requires_validation, after.requires_validation) == (False, True)
 
-    await world.store.judge(
-        world.version_id, Verdict("understudy 1", DIGEST, passed=False, said="case 1: no"), world.epoch
+    await world.store.record_validation(
+        world.version_id, ValidationResult("understudy 1", DIGEST, passed=False, said="case 1: no"), world.epoch
     )
-    newest = Verdict("understudy 2", OTHER, passed=True, said="1 case answered as expected")
-    await world.store.judge(world.version_id, newest, world.epoch)
+    newest = ValidationResult("understudy 2", OTHER, passed=True, said="1 case answered as expected")
+    await world.store.record_validation(world.version_id, newest, world.epoch)
 
-    assert await world.verdict() == newest
+    assert await world.validation() == newest
     with pytest.raises(LeadershipLost):
-        await world.store.judge(world.version_id, newest._replace(said="late"), world.epoch + 1)
-    assert await world.verdict() == newest
+        await world.store.record_validation(world.version_id, newest._replace(said="late"), world.epoch + 1)
+    assert await world.validation() == newest
 
 
 async def test_what_a_version_takes_of_memory_is_kept_with_its_record(world):

@@ -14,8 +14,8 @@ from e2e.stack import VISITS, Process, Stack, sql, wait_for_port
 from understudy.adapters.dev_server.example_models import example_version
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
-from understudy.lifecycle.registry import register_version
 from understudy.ports.registry.registry import Actor, NewVersion
+from understudy.registry.changes import register_version
 
 GIVE_UP_SECONDS = 60.0
 
@@ -40,7 +40,8 @@ class Lifecycle:
         stage = self._stage / "models"
         options = ("--port", str(self.port), "--repository", str(stage), "--control-port", str(self.control_port))
         arguments = ["-m", module, *options, *more]
-        self._stack.processes[self.server] = Process(self.server, arguments, self._stack.folder)
+        tests = {"PYTHONPATH": str(Path(__file__).parents[1])}  # where a module of the tests' own is found
+        self._stack.processes[self.server] = Process(self.server, arguments, self._stack.folder, tests)
         wait_for_port(self.control_port)
 
     def start_agent(self, store: Mapping[str, str] | None = None) -> None:

@@ -10,7 +10,7 @@ from understudy.adapters.postgres.loading.agent_store import PostgresAgentStore
 from understudy.adapters.postgres.monitoring.lease import PostgresLease, agent_of
 from understudy.core.loading.state import LoadingState
 from understudy.errors import LeadershipLost
-from understudy.ports.loading.agent_store import ServerReport, Verdict
+from understudy.ports.loading.agent_store import ServerReport, ValidationResult
 from understudy.ports.monitoring.lease import Epoch
 
 pytestmark = pytest.mark.timeout(300)
@@ -27,7 +27,7 @@ def writes_of(store: PostgresAgentStore, version_id: int, epoch: Epoch) -> Seque
         lambda: store.write(version_id, LoadingState.END, epoch, attempt=99),
         lambda: store.fail(version_id, "E217", "of before", epoch, attempt=99, retry_seconds=None),
         lambda: store.pin(version_id, "sha256:" + "cd" * 32, epoch),
-        lambda: store.judge(version_id, Verdict("of before", DIGEST, passed=True, said=""), epoch),
+        lambda: store.record_validation(version_id, ValidationResult("of before", DIGEST, passed=True, said=""), epoch),
         lambda: store.announce(version_id, epoch),
         lambda: store.withdraw(version_id, LoadingState.QUIESCING, epoch),
         lambda: store.forget(version_id, epoch),

@@ -23,9 +23,9 @@ from understudy.bootstrap.artifacts import limits_of, origins_of
 from understudy.core.loading.cases import CaseRows
 from understudy.core.loading.memory import PADS
 from understudy.loading.agent import Agent
+from understudy.loading.artifact_validation import ArtifactValidation, AskVersion
 from understudy.loading.memory_budget import MemoryBudget
 from understudy.loading.steps import Steps
-from understudy.loading.version_validation import AskVersion, VersionValidation
 from understudy.loading.version_work import AgentServer
 from understudy.loading.without_registry import WithoutRegistry
 from understudy.monitoring.worker import Job, MonitorWorker
@@ -109,7 +109,7 @@ def _control(settings: Settings, target: str) -> ServerControl:
     return RepositoryControl(target, RepositoryFolder(models, LAYOUTS[kind]), kind)
 
 
-def _validation(settings: Settings, target: str) -> VersionValidation:
+def _validation(settings: Settings, target: str) -> ArtifactValidation:
     """Return what asks versions at the one server, as a proxy of these settings would."""
     steps = Steps(
         hard_calls=settings.validation != "cases",
@@ -123,7 +123,7 @@ def _validation(settings: Settings, target: str) -> VersionValidation:
         asking = await asyncio.to_thread(opened)
         return await asking(model_name, version, rows, steps)
 
-    return VersionValidation(read_case_rows, ask, steps)
+    return ArtifactValidation(read_case_rows, ask, steps)
 
 
 def _asking(settings: Settings, target: str) -> AskVersion:

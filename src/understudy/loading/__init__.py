@@ -1,1 +1,1 @@
-"""The model lifecycle: what servers are to have loaded, and the agent that sees to it beside each of them."""
+"""Loading: which model server is to have which version, the agent that loads it there, and its validation."""

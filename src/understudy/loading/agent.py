@@ -6,7 +6,7 @@ them (``core.loading.next_action``). Fetching, loading and unloading run beside 
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -35,12 +35,15 @@ from understudy.ports.telemetry.telemetry import Telemetry
 _log = structlog.get_logger(__name__)
 
 QUIESCING_ROUND_SECONDS: Final = 0.5
+"""Pause between two rounds while proxies confirm an unload: no notification tells of that (ADR 142)."""
 AWAY_ROUND_SECONDS: Final = 1.0
 """Pause between two looks at a server that does not answer: it may have been restarted, and come back empty."""
 MAX_AWAY_SECONDS: Final = 60.0
 """After so long it is looked at every five seconds, as any server."""
 _CHANGES: Final = frozenset({Action.LOAD, Action.UNLOAD})
 """What asks the server to load or drop something."""
+_RESUMED: Final = frozenset({Action.LOAD, Action.VALIDATE})
+"""What follows a fetch: where an agent begins with one of them, another one did not come to its end."""
 _FAREWELLS: Final = frozenset({Action.WITHDRAW, Action.UNLOAD})
 """What takes from proxies or the server a version that may be placed again in a moment."""
 
@@ -95,6 +98,8 @@ class Agent:
             now=now,
             on_retry=on_progress,
         )
+        self._begun: set[int] = set()
+        """Versions of which this agent has begun something: what is under way of others an agent before has left."""
         self._tasks: dict[str, tuple[Action, asyncio.Task[None]]] = {}
         """By the name on the server."""
         self._unload_wait = UnloadWait(now)
@@ -109,7 +114,7 @@ class Agent:
 
     async def tick(self, epoch: Epoch) -> None:
         """Run one round."""
-        is_idle = not self._tasks
+        was_idle = not self._tasks
         served, problem = await self._ask_server()
         problem = problem or self._refusal.words
         name, group_name, target, _ = self._server
@@ -123,28 +128,16 @@ class Agent:
         self._away_since = None
         doubted = self._sudden.doubted(versions)
         named = {served_name(version.model_name, version.version): version for version in versions}
-        busy = {named[name].version_id: action for name, (action, _) in self._tasks.items() if name in named}
-        seen = [
-            _seen(version, is_served=name in served, is_quiet=self._unload_wait.is_over(version))
-            for name, version in named.items()
-        ]
-        names = {version.version_id: name for name, version in named.items()}
-        at_server = {version.version_id for name, version in named.items() if name in served}
-        await self._memory.look(versions, at_server, is_idle=not self._tasks)
-        tried = self._memory.tried
-        judged = with_those_that_leave(seen, self._memory.missing, self._server.transition, tried)
-        due = {
-            version_id: action
-            for version_id, action in next_actions(judged, busy, needs_room=bool(tried)).items()
-            if not (version_id in doubted and action in _FAREWELLS)
-        }
+        self._begun.intersection_update(version.version_id for version in versions)
+        due = await self._due(named, served, doubted)
         self._memory.expect_room(one for one in versions if due.get(one.version_id) is Action.WITHDRAW)
         strays = [one for one in sorted(served) if is_served_name(one) and not (one in named or one in self._tasks)]
         if not self._tasks and not strays and _CHANGES.isdisjoint(due.values()):
             self._refusal.clear()  # nothing is asked of the server
         has_pause = self._refusal.has_pause
-        if is_idle:  # and so before a fetch: what a killed agent left takes the place of what is fetched
+        if was_idle:  # nothing was fetched when the records were read, so what they do not name a killed agent has left
             await self._clear_stage(versions)
+        names = {version.version_id: name for name, version in named.items()}
         for version_id, action in due.items():
             if not (has_pause and action in _CHANGES):
                 name = names[version_id]
@@ -171,6 +164,7 @@ class Agent:
         self._refusal.clear()
         self._memory.clear()
         self._staged = None
+        self._begun.clear()
         await end_tasks(task for _, task in self._tasks.values())
         self._tasks.clear()  # one that had not begun does not do that itself
 
@@ -197,8 +191,8 @@ class Agent:
         """Have the next round soon while proxies are waited for, of which no notification says what they have read."""
         waiting = [one for one in versions if one.record is not None and one.record.state is LoadingState.QUIESCING]
         left = [self._unload_wait.seconds_left(one) for one in waiting]
-        # One whose wait is over is unloaded at its turn, and hurries no round.
-        pauses = [min(seconds, QUIESCING_ROUND_SECONDS) if seconds > 0 else QUIESCING_ROUND_SECONDS for seconds in left]
+        # One whose wait is over, and that waits for its turn, is looked at again after a whole pause.
+        pauses = [seconds if 0 < seconds < QUIESCING_ROUND_SECONDS else QUIESCING_ROUND_SECONDS for seconds in left]
         self._look_again_after(min([*pauses, DOUBT_SECONDS] if is_doubted else pauses, default=None))
 
     def _look_again_after(self, seconds: float | None) -> None:
@@ -221,12 +215,43 @@ class Agent:
             else:
                 self._staged = digests
 
+    async def _due(
+        self, named: Mapping[str, VersionAtServer], served: Collection[str], doubted: Collection[int]
+    ) -> dict[int, Action]:
+        """Return what is to be done now, by version.
+
+        Args:
+            named: The versions, by their names on the server.
+            served: What the server has.
+            doubted: Versions that nothing wants any more of a sudden: none of them leaves yet.
+        """
+        at_server = {version.version_id for name, version in named.items() if name in served}
+        await self._memory.look([*named.values()], at_server, is_idle=not self._tasks)
+        busy = {named[name].version_id: action for name, (action, _) in self._tasks.items() if name in named}
+        seen = [
+            _seen(one, is_served=one.version_id in at_server, is_quiet=self._unload_wait.is_over(one))
+            for one in named.values()
+        ]
+        tried = self._memory.tried
+        judged = with_those_that_leave(seen, self._memory.missing, self._server.transition, tried)
+        return {
+            version_id: action
+            for version_id, action in next_actions(judged, busy, needs_room=bool(tried)).items()
+            if not (version_id in doubted and action in _FAREWELLS)
+        }
+
     # -- what it begins ------------------------------------------------------------------------------------------------
 
     async def _begin(self, action: Action, due: DueVersion) -> None:
+        if action in _RESUMED and due.version.version_id not in self._begun:
+            counted = await self._work.count_break(due)
+            if counted is None:
+                return
+            due = counted
+        self._begun.add(due.version.version_id)
         match action:
             case Action.FETCH:
-                fetching = due.attempt(LoadingState.FETCHING, digest=None)
+                fetching = due.with_next_attempt(LoadingState.FETCHING, digest=None)
                 await self._work.write(fetching)
                 self._start(action, due.name, partial(self._work.fetch, fetching))
             case Action.LOAD:
@@ -234,7 +259,7 @@ class Agent:
             case Action.VALIDATE:
                 self._start(action, due.name, partial(self._work.validate, due, self._build))
             case Action.UNLOAD:
-                unloading = due.attempt(LoadingState.UNLOADING, due.record.digest)
+                unloading = due.with_next_attempt(LoadingState.UNLOADING, due.record.digest)
                 await self._work.write(unloading)
                 self._start(action, due.name, partial(self._work.unload, unloading))
             case _:

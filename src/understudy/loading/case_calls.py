@@ -27,7 +27,7 @@ MAX_VIOLATIONS: Final = 3
 MAX_FAILED: Final = 100
 """Cases that differ after which no further one is asked: the figures of so many say enough."""
 
-_FEWEST: Final = 3
+_MIN_CASES: Final = 3
 """Cases, most of which differ, that say something of the model."""
 
 
@@ -176,7 +176,7 @@ async def _words(version: ModelVersion, backend: ModelBackend, asked: Sequence[A
         or likely_cause(answered, version.output_schema.labels)
         or await exchanged_inputs(version, backend, [(one.call.case, one.answer or {}) for one in failed])
     )
-    if not cause and len(answered) >= _FEWEST and len(failed) > len(asked) / 2:
+    if not cause and len(answered) >= _MIN_CASES and len(failed) > len(asked) / 2:
         cause = "no order, unit or activation explains it: another model's file, or inputs that mean something else"
     return f"{said}: {cause}" if cause else said
 

@@ -19,7 +19,7 @@ MAX_PAIRS: Final = 120
 """Pairs of inputs that are tried: all of sixteen."""
 CASES: Final = 3
 """Cases that have to be right with the same two exchanged."""
-FEWEST: Final = 2
+MIN_CASES: Final = 2
 CALL_SECONDS: Final = 5.0
 
 
@@ -67,7 +67,7 @@ async def _is_right(
         right += 1
         if right == CASES:
             return True
-    return right >= FEWEST
+    return right >= MIN_CASES
 
 
 def _exchanged_row(version: ModelVersion, case: Case, pair: tuple[Feature, Feature]) -> Row | None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from understudy.core.first_names import first_names
 from understudy.core.requests.example import example_inputs
 from understudy.core.requests.hard_inputs import CALLS, hard_calls
 from understudy.core.routing.policy import ModelVersion
@@ -110,10 +111,8 @@ def _only_row(version: ModelVersion, call: _Call) -> str:
 
 
 def _words(version: ModelVersion, inputs: Mapping[str, Any]) -> str:
-    """Return what is unlike an example, of much the first ones; where nothing is, the example."""
+    """Return the first inputs that differ from an example; where none does, the example's."""
     usual = example_inputs(version)
     unlike = [name for name, value in inputs.items() if repr(value) != repr(usual[name])]
     told, unlike = ("", unlike) if unlike else ("an example: ", [*inputs])
-    shown = ", ".join(f"{name}={inputs[name]!r:.{_SHOWN_CHARACTERS}}" for name in unlike[:_SHOWN])
-    more = f" and {len(unlike) - _SHOWN} more" if len(unlike) > _SHOWN else ""
-    return told + shown + more
+    return told + first_names((f"{name}={inputs[name]!r:.{_SHOWN_CHARACTERS}}" for name in unlike), _SHOWN)

@@ -1,13 +1,13 @@
-"""Whether a silence that the database tells of was one: after a time without Postgres every agent looks silent."""
+"""Tells silent agents from a time without Postgres, after which every agent's last report is old."""
 
 from collections.abc import Callable
 from math import inf
 from typing import Final
 
 GAP_SECONDS: Final = 10.0
-"""A longer one between two readings, or a jump of Postgres' clock by more, is no time that was watched."""
+"""A longer gap between two readings, or a larger jump of Postgres' clock, begins the watch anew."""
 WATCHED_SECONDS: Final = 60.0
-"""What is taken for silence lasts so long."""
+"""How long the leader must have read without a gap before it acts on an agent's silence."""
 
 
 class SilenceWatch:

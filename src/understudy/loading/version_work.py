@@ -7,13 +7,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import structlog
 
 from understudy.core.loading.giving_way import Transition
 from understudy.core.loading.next_action import Action
-from understudy.core.loading.state import LoadingState, next_attempt, retry_seconds
+from understudy.core.loading.state import MAX_ATTEMPTS, LoadingState, next_attempt, retry_seconds
 from understudy.errors import (
     ArtifactDiffers,
     ArtifactNotTaken,
@@ -28,7 +29,7 @@ from understudy.errors import (
     UnderstudyError,
 )
 from understudy.loading.memory_budget import MemoryBudget
-from understudy.ports.loading.agent_store import AgentStore, LoadingRecord, Verdict, VersionAtServer
+from understudy.ports.loading.agent_store import AgentStore, LoadingRecord, ValidationResult, VersionAtServer
 from understudy.ports.loading.artifact_stage import ArtifactStage
 from understudy.ports.loading.server_control import ServerControl
 from understudy.ports.loading.validation import Validation
@@ -66,7 +67,7 @@ class DueVersion(NamedTuple):
         """Return it with what is recorded of it, or with a record of nothing."""
         return cls(name, version, version.record or _NOTHING_YET, epoch)
 
-    def attempt(self, state: LoadingState, digest: str | None) -> "DueVersion":
+    def with_next_attempt(self, state: LoadingState, digest: str | None) -> "DueVersion":
         """Return it with one more attempt, in the state that this attempt begins with."""
         attempt = next_attempt(self.record.attempt)
         return self._replace(record=self.record._replace(state=state, attempt=attempt, digest=digest))
@@ -139,9 +140,11 @@ class VersionWork:
                 self._tell("agent.withdrawn", version)
             case Action.FORGET:
                 await self._store.forget(version.version_id, due.epoch)
-            case _:
+            case Action.END:
                 await self.write(due._replace(record=due.record._replace(state=LoadingState.END, attempt=0)))
                 self._tell("agent.unloaded", version)
+            case _:
+                raise AssertionError(action)  # it is no step of one transaction
         return True
 
     async def fetch(self, due: DueVersion) -> None:
@@ -160,11 +163,46 @@ class VersionWork:
             folder = None if digest is None else await self._stage.verified(digest)
             if folder is None:  # counted, as it may be so after each fetch
                 raise ArtifactUnreachable("its copy on the stage is missing or damaged: it is fetched again")
-            loaded = await self._memory.load(version, partial(self._control.load, due.name, folder, version.framework))
+            loaded = await self._memory.load(version, partial(self._load_at_server, due, folder))
             if loaded is not None:
                 await self._store.note_memory(version.version_id, loaded.memory_bytes, due.epoch)
                 self._tell("agent.loaded", version, **loaded._asdict())
                 await self._keep_if_it_fits(due, loaded.memory_bytes)
+
+    async def _load_at_server(self, due: DueVersion, folder: Path) -> None:
+        """Have the server load a folder; one that ends meanwhile was ended by that, unless it had the version before.
+
+        Without that an artifact that ends its server would be loaded again as soon as the server is back, for ever, and
+        nothing else would stay loaded there.
+        """
+        try:
+            await self._control.load(due.name, folder, due.version.framework)
+        except ServerNotManageable:
+            if due.version.has_endpoint or await self._answers():
+                raise
+            raise LoadRefused("the model server ended while it loaded this version: its log says why") from None
+
+    async def _answers(self) -> bool:
+        try:
+            await self._control.describe()
+        except ServerNotManageable:
+            return False
+        return True
+
+    async def count_break(self, due: DueVersion) -> DueVersion | None:
+        """Count an attempt that an agent before has begun and not ended; ``None``: it was the last one.
+
+        An artifact that ends its agent would be begun again by each next one. A version that proxies call is not
+        counted: it did not end an agent before.
+        """
+        if due.version.has_endpoint:
+            return due
+        again = due.with_next_attempt(LoadingState.LOADING, due.record.digest)
+        if again.record.attempt <= MAX_ATTEMPTS:
+            await self.write(again)
+            return again
+        await self._record_failure(again, LoadRefused(f"{MAX_ATTEMPTS} agents began to load it, and ended meanwhile"))
+        return None
 
     async def validate(self, due: DueVersion, build: str) -> None:
         """Have a version answer its cases at the server of this build, and announce it."""
@@ -193,20 +231,20 @@ class VersionWork:
     async def _ask_cases(self, due: DueVersion, build: str) -> None:
         """Have a version answer its cases; one that does not is dropped again, unless proxies call it already."""
         version = due.version
-        verdict = Verdict(build, due.record.digest or "", passed=True, said="")
+        result = ValidationResult(build, due.record.digest or "", passed=True, said="")
         try:
             said = await self._validation.check(
                 version.model_name,
                 version.version,
-                self._stage.folder_of(verdict.digest),
+                self._stage.folder_of(result.digest),
                 has_callers=version.has_endpoint,
                 is_required=version.requires_validation,
             )
-            if said:  # of a version that was asked nothing the verdict before stays, and with it what it was asked
-                await self._store.judge(version.version_id, verdict._replace(said=said), due.epoch)
+            if said:  # of a version that was asked nothing the result before stays, and with it what it was asked
+                await self._store.record_validation(version.version_id, result._replace(said=said), due.epoch)
         except NotValidated as problem:
-            failed = verdict._replace(passed=False, said=problem.detail)
-            await self._store.judge(version.version_id, failed, due.epoch)
+            failed = result._replace(passed=False, said=problem.detail)
+            await self._store.record_validation(version.version_id, failed, due.epoch)
             if not version.has_endpoint:
                 await self._drop(due)
             raise
@@ -218,27 +256,35 @@ class VersionWork:
     @asynccontextmanager
     async def _recorded(self, step: str, due: DueVersion) -> AsyncIterator[None]:
         """Record a failure of a step; what is away (the server, Postgres) is no failure of the version."""
-        version_id, attempt = due.version.version_id, due.record.attempt
         began_at = self._now()
         try:
             yield
         except (LeadershipLost, RegistryUnavailable, ServerNotManageable):
             raise
         except Exception as problem:  # a defect too is a failure that people see, and that ends after five attempts
-            known = problem if isinstance(problem, UnderstudyError) else InternalFault(repr(problem))
-            self._telemetry.count("load_failures_total", known.code)
-            is_final = isinstance(problem, ArtifactDiffers | ArtifactNotTaken | NotValidated)
-            pause = None if is_final else retry_seconds(max(attempt, 1))
-            if isinstance(problem, NothingFits):  # no failure of the version: it is tried until there is room
-                attempt, pause = max(attempt - 1, 0), ROOM_RETRY_SECONDS
-            else:
-                self._memory.note_failure(version_id, is_final=pause is None)
-            said = known.detail
-            await self._store.fail(version_id, known.code, said, due.epoch, attempt=attempt, retry_seconds=pause)
-            if pause is not None:
-                asyncio.get_running_loop().call_later(pause, self._on_retry)
+            await self._record_failure(due, problem)
             raise
         self._telemetry.observe("load_duration_seconds", self._now() - began_at, step)
+
+    async def _record_failure(self, due: DueVersion, problem: Exception) -> None:
+        """Store why a step failed, and have it tried again where that can help.
+
+        Without room it is tried every five seconds, and no attempt is counted; a wrong or refused artifact, and one
+        whose validation failed, not at all.
+        """
+        version_id, attempt = due.version.version_id, due.record.attempt
+        known = problem if isinstance(problem, UnderstudyError) else InternalFault(repr(problem))
+        self._telemetry.count("load_failures_total", known.code)
+        is_final = isinstance(problem, ArtifactDiffers | ArtifactNotTaken | NotValidated)
+        pause = None if is_final else retry_seconds(max(attempt, 1))
+        if isinstance(problem, NothingFits):
+            attempt, pause = max(attempt - 1, 0), ROOM_RETRY_SECONDS
+        else:
+            self._memory.note_failure(version_id, is_final=pause is None)
+        said = known.detail
+        await self._store.fail(version_id, known.code, said, due.epoch, attempt=attempt, retry_seconds=pause)
+        if pause is not None:
+            asyncio.get_running_loop().call_later(pause, self._on_retry)
 
     def _tell(self, event: str, version: VersionAtServer, **more: Any) -> None:
         _log.info(event, model=version.model_name, version=version.version, server=self._server.name, **more)

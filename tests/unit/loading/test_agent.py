@@ -18,7 +18,7 @@ from understudy.core.loading.memory import MEBIBYTE, ProcessUse
 from understudy.core.loading.served_name import served_name
 from understudy.core.loading.state import MAX_ATTEMPTS, MAX_COUNTED, LoadingState
 from understudy.core.loading.wanted import Why
-from understudy.errors import ArtifactForbidden, ArtifactNotTaken, LeadershipLost, RegistryUnavailable
+from understudy.errors import ArtifactForbidden, ArtifactNotTaken, LeadershipLost, LoadRefused, RegistryUnavailable
 from understudy.loading.agent import (
     AWAY_ROUND_SECONDS,
     MAX_AWAY_SECONDS,
@@ -773,7 +773,7 @@ def test_what_became_of_a_validation_is_kept_with_the_build_and_the_digest_that_
     async def scenario(world: World) -> None:
         world.store.place(1, Why.ASKED)
         await world.run_for(1)
-        passed = world.store.verdict_of(1)
+        passed = world.store.validation_of(1)
         assert passed is not None
         assert (passed.passed, passed.said) == (True, "1 cases answered as expected")
         assert (passed.build, passed.digest) == (await world.control.describe(), world.store.digest_of(1))
@@ -781,7 +781,7 @@ def test_what_became_of_a_validation_is_kept_with_the_build_and_the_digest_that_
         world.validation.fails["visits", "1"] = "case 1 (1 of 1): no"
         world.control.restart()
         await world.run_for(10)
-        failed = world.store.verdict_of(1)
+        failed = world.store.validation_of(1)
         assert failed is not None
         assert (failed.passed, failed.said) == (False, "case 1 (1 of 1): no")
 
@@ -792,14 +792,14 @@ def test_a_version_that_was_asked_nothing_keeps_the_verdict_that_it_has(tmp_path
     async def scenario(world: World) -> None:
         world.store.place(1, Why.ASKED)
         await world.run_for(1)
-        before = world.store.verdict_of(1)
+        before = world.store.validation_of(1)
         world.validation.said = ""
         world.control.restart()
         await world.run_for(10)
 
         assert world.store.state_of(1) is LoadingState.AVAILABLE
         assert len(world.validation.checked) == 2
-        assert world.store.verdict_of(1) is before is not None
+        assert world.store.validation_of(1) is before is not None
 
     in_a_world(tmp_path, scenario)
 
@@ -1303,5 +1303,71 @@ def test_without_postgres_a_damaged_copy_is_not_loaded_and_the_other_versions_ar
         await stranded(world, 5)
 
         assert await world.loaded() == {NEXT}
+
+    in_a_world(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("restart_seconds", [0.5, 30.0])
+def test_a_version_that_ends_its_server_is_given_up_and_the_champion_comes_back(tmp_path, restart_seconds):
+    async def scenario(world: World) -> None:
+        world.control.ends_at, world.control.restart_seconds = {NEXT}, restart_seconds
+        world.store.place(1, Why.CHAMPION)
+        await world.run_for(5)
+        world.store.place(2, Why.ASKED)
+        await world.run_for(MAX_ATTEMPTS * (restart_seconds + 30))
+
+        assert world.control.ends == MAX_ATTEMPTS
+        assert world.store.state_of(2) is LoadingState.ERROR
+        assert world.store.error_of(2) == LoadRefused.code
+        assert await world.loaded() == {NAME}
+        assert world.store.state_of(1) is LoadingState.AVAILABLE
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_a_server_that_is_taken_away_during_loads_of_a_version_that_proxies_call_is_no_failure_of_it(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.CHAMPION, has_role=True)  # so its last endpoint stays
+        await world.run_for(5)
+        world.control.ends_at = {NAME}
+        world.control.restart()
+        await world.run_for(600)
+
+        assert world.control.ends > MAX_ATTEMPTS
+        assert world.store.has_endpoint(1)
+
+        world.control.ends_at.clear()
+        await world.run_for(120)
+
+        assert world.store.state_of(1) is LoadingState.AVAILABLE
+
+    in_a_world(tmp_path, scenario)
+
+
+class NeverAnswered(MemoryValidation):
+    """A validation that never ends, as one that ends its agent."""
+
+    begun = 0
+
+    async def check(self, *asked: object, **more: object) -> str:
+        del asked, more
+        self.begun += 1
+        await asyncio.Event().wait()
+        return ""
+
+
+def test_a_version_that_ends_its_agent_again_and_again_is_given_up(tmp_path):
+    async def scenario(world: World) -> None:
+        world.validation = endless = NeverAnswered()
+        world.agent = world.new_agent()
+        world.store.place(1, Why.ASKED)
+        for _ in range(2 * MAX_ATTEMPTS):
+            await world.run_for(3)
+            await world.agent.close()
+            world.agent = world.new_agent()
+
+        assert endless.begun == MAX_ATTEMPTS
+        assert world.store.state_of(1) is LoadingState.ERROR
+        assert world.store.error_of(1) == LoadRefused.code
 
     in_a_world(tmp_path, scenario)

@@ -16,10 +16,10 @@ from understudy.core.loading.cases import CaseRows
 from understudy.core.requests.hard_inputs import CALLS
 from understudy.core.schema.tensors import Datatype, Row, Tensor
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, NotValidated
+from understudy.loading.artifact_validation import ArtifactValidation
 from understudy.loading.case_calls import MAX_CALL_BYTES
 from understudy.loading.steps import NO_MORE_STEPS, Steps
 from understudy.loading.validation import ask_version
-from understudy.loading.version_validation import VersionValidation
 
 SCHEMA = {"features": [{"name": "age", "dtype": "float32"}]}
 
@@ -55,7 +55,7 @@ class World:
             asked = a_version(version, model_name, **self.version)
             return await ask_version(lambda _: self.backend, asked, rows, steps)
 
-        validation = VersionValidation(read_rows, ask, self.steps)
+        validation = ArtifactValidation(read_rows, ask, self.steps)
         return await validation.check("visits", "1", Path(), has_callers=has_callers, is_required=is_required)
 
 

@@ -10,12 +10,15 @@ from typing import Any, Final
 
 import orjson
 
-from understudy.adapters.artifacts.bounded_thread import in_bounded_thread
+from understudy.adapters.artifacts.bounded_thread import go_on_unless, in_bounded_thread
 from understudy.adapters.files.refusal import FileRefused
 from understudy.core.loading.cases import CASE_FILES, MAX_CASE_BYTES, MAX_CASES, CaseRows
 from understudy.errors import NotValidated
 
 READ_SECONDS: Final = 60.0
+MAX_CONTAINERS: Final = 500_000
+"""Arrays and objects in a file of JSON: fifty for each of the most cases. Each takes a hundred bytes of memory and
+more, and while they are made the agent does nothing else, such as keeping its lease."""
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 """What a byte becomes that is not UTF-8."""
 
@@ -32,28 +35,54 @@ async def read_case_rows(place: Path) -> CaseRows | None:
         raise NotValidated(f"its cases cannot be read: {problem}") from None
 
 
-def _read(place: Path, _given_up: Event) -> CaseRows | None:
+def _read(place: Path, given_up: Event) -> CaseRows | None:
     if place.is_file():
-        return _rows_in(place)
+        return _rows_in(place, given_up)
     there = [place / name for name in CASE_FILES if (place / name).is_file()]
     if not there:
         return None
     if len(there) > 1:
         raise ValueError(f"there are {' and '.join(path.name for path in there)}, and one of them is read")
-    return _rows_in(there[0])
+    return _rows_in(there[0], given_up)
 
 
-def _rows_in(path: Path) -> CaseRows:
+def _rows_in(path: Path, given_up: Event) -> CaseRows:
     if path.stat().st_size > MAX_CASE_BYTES:
         raise ValueError(f"{path.name} has more than {MAX_CASE_BYTES:,} bytes")
     if path.suffix in (".parquet", ".csv"):
         return _of_table(path)
-    content = path.read_bytes()
-    lines = [line for line in content.splitlines() if line.strip()]
-    found = orjson.loads(content) if path.suffix == ".json" else [orjson.loads(line) for line in lines]
+    found = _of_json(path) if path.suffix == ".json" else _of_lines(path, given_up)
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
         raise ValueError(f"{path.name} is no list of objects")
     return CaseRows(found)
+
+
+def _of_json(path: Path) -> Any:
+    from understudy.core.requests.json_scan import count_containers  # noqa: PLC0415 - numpy, for such a file alone
+
+    content = path.read_bytes()
+    if count_containers(content, MAX_CONTAINERS) > MAX_CONTAINERS:
+        raise ValueError(f"{path.name} has more than {MAX_CONTAINERS:,} arrays and objects")
+    return orjson.loads(content)
+
+
+def _of_lines(path: Path, given_up: Event) -> list[Any]:
+    """Return the values of a file with one in each line that is not empty, and not many more than may be asked."""
+    from understudy.core.requests.json_scan import count_containers  # noqa: PLC0415 - numpy, for such a file alone
+
+    found: list[Any] = []
+    containers = 0
+    with path.open("rb") as lines:
+        for line in lines:
+            go_on_unless(given_up)
+            if line.strip():
+                containers += count_containers(line, MAX_CONTAINERS)
+                if containers > MAX_CONTAINERS:
+                    raise ValueError(f"{path.name} has more than {MAX_CONTAINERS:,} arrays and objects")
+                found.append(orjson.loads(line))
+            if len(found) > MAX_CASES:  # the rest is not read: so many are refused
+                break
+    return found
 
 
 def _of_table(path: Path) -> CaseRows:

@@ -8,7 +8,7 @@ from understudy.core.loading.giving_way import KEPT_SECONDS
 from understudy.core.loading.state import LoadingState
 from understudy.core.loading.wanted import Why
 from understudy.errors import ArtifactDiffers, LeadershipLost, PolicyRefused, RegistryUnavailable
-from understudy.ports.loading.agent_store import LoadingRecord, ServerReport, Verdict, VersionAtServer
+from understudy.ports.loading.agent_store import LoadingRecord, ServerReport, ValidationResult, VersionAtServer
 from understudy.ports.monitoring.lease import Epoch
 
 
@@ -28,7 +28,7 @@ class _Version:
     record: LoadingRecord | None = None
     error: tuple[str, str] | None = None
     retry_at: float | None = None
-    verdict: Verdict | None = None
+    validation: ValidationResult | None = None
     requires_validation: bool = False
     idle_since: float | None = None
     placed_at: float = 0.0
@@ -120,9 +120,9 @@ class MemoryAgentStore:
         """Give a version its role only with a validation that holds."""
         self._versions[version_id].requires_validation = True
 
-    def verdict_of(self, version_id: int) -> Verdict | None:
+    def validation_of(self, version_id: int) -> ValidationResult | None:
         """Return what became of the newest validation."""
-        return self._versions[version_id].verdict
+        return self._versions[version_id].validation
 
     def digest_of(self, version_id: int) -> str | None:
         """Return the digest that was pinned."""
@@ -202,9 +202,9 @@ class MemoryAgentStore:
                 f"the artifact is {digest}, and was {one.digest} when it was fetched first: not loaded"
             )
 
-    async def judge(self, version_id: int, verdict: Verdict, epoch: Epoch) -> None:
+    async def record_validation(self, version_id: int, result: ValidationResult, epoch: Epoch) -> None:
         self._fence(epoch)
-        self._versions[version_id].verdict = verdict
+        self._versions[version_id].validation = result
 
     async def announce(self, version_id: int, epoch: Epoch) -> bool:
         self._fence(epoch)

@@ -18,6 +18,11 @@ class MemoryServerControl:
         """Whether it answers, and lets nothing be loaded or dropped."""
         self.refuses: set[str] = set()
         """Names of models that the server cannot load."""
+        self.ends_at: set[str] = set()
+        """Names of models whose load ends the server, which is away for ``restart_seconds`` then."""
+        self.restart_seconds = 2.0
+        self.ends = 0
+        """How often that was so."""
         self.asked = 0
         """How often it was asked to load or drop a model."""
         self.goes_on: asyncio.Event | None = None
@@ -30,6 +35,18 @@ class MemoryServerControl:
     def restart(self) -> None:
         """Lose every model, as a server does that is started again."""
         self._loaded.clear()
+
+    def end(self) -> None:
+        """End while a model is loaded, and come back without any.
+
+        Raises:
+            ServerNotManageable: As the call under way gets no answer.
+        """
+        self.ends += 1
+        self.restart()
+        self.available = False
+        asyncio.get_running_loop().call_later(self.restart_seconds, setattr, self, "available", True)
+        raise ServerNotManageable("the connection was closed")
 
     async def describe(self) -> str:
         self._answer_or_fail()
@@ -49,6 +66,8 @@ class MemoryServerControl:
             finally:
                 self._is_busy = False
         self.frameworks[name] = framework
+        if name in self.ends_at:
+            self.end()
         if name in self.refuses or not os.access(folder, os.R_OK):
             raise LoadRefused(f"the model server says: {name} cannot be loaded")
         self._loaded.add(name)

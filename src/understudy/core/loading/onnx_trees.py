@@ -16,6 +16,12 @@ MAX_VARINT: Final = 10
 """Bytes of one."""
 MORE: Final = 0x80
 """Set in each of its bytes but the last one."""
+MAX_FIELDS: Final = 1_000_000
+"""Fields of a file that are walked, in about a second. A model has a field for each operator and each weight."""
+
+
+class _TooManyFields(Exception):
+    pass
 
 
 class _Field(NamedTuple):
@@ -26,29 +32,38 @@ class _Field(NamedTuple):
 
 
 def tree_bytes(content: bytes | memoryview) -> int:
-    """Return how many bytes of an ONNX file are operators with trees; of what is no ONNX file, 0."""
+    """Return how many bytes of an ONNX file are operators with trees.
+
+    Of what is no ONNX file that is 0; of one with more than ``MAX_FIELDS`` fields all of it, which expects too much
+    memory rather than too little.
+    """
+    left = iter(range(MAX_FIELDS))
     try:
         return sum(
             node.end - node.start
-            for graph in _fields(content, 0, len(content))
+            for graph in _fields(content, 0, len(content), left)
             if graph.number == GRAPH
-            for node in _fields(content, graph.start, graph.end)
-            if node.number == NODE and _has_trees(content, node)
+            for node in _fields(content, graph.start, graph.end, left)
+            if node.number == NODE and _has_trees(content, node, left)
         )
     except (ValueError, IndexError):
         return 0
+    except _TooManyFields:
+        return len(content)
 
 
-def _has_trees(content: bytes | memoryview, node: _Field) -> bool:
+def _has_trees(content: bytes | memoryview, node: _Field, left: Iterator[int]) -> bool:
     return any(
         field.number == OP_TYPE and bytes(content[field.start : field.start + len(TREES)]) == TREES
-        for field in _fields(content, node.start, node.end)
+        for field in _fields(content, node.start, node.end, left)
     )
 
 
-def _fields(content: bytes | memoryview, start: int, end: int) -> Iterator[_Field]:
-    """Walk the fields of one message; only their heads are read."""
+def _fields(content: bytes | memoryview, start: int, end: int, left: Iterator[int]) -> Iterator[_Field]:
+    """Walk the fields of one message; only their heads are read. Each takes one of those that may be walked."""
     while start < end:
+        if next(left, None) is None:
+            raise _TooManyFields
         key, start = _number(content, start)
         field = _Field(key >> 3, *_span(content, key & 7, start))
         if field.end > end:

@@ -41,7 +41,7 @@ class LoadingRecord(NamedTuple):
     """While ``QUIESCING``: whether each of the proxies has said that none of its calls can reach the endpoint."""
 
 
-class Verdict(NamedTuple):
+class ValidationResult(NamedTuple):
     """What became of a validation."""
 
     build: str
@@ -123,7 +123,7 @@ class AgentStore(Protocol):
             ArtifactDiffers: Another agent has fetched something else meanwhile.
         """
 
-    async def judge(self, version_id: int, verdict: Verdict, epoch: Epoch) -> None:
+    async def record_validation(self, version_id: int, result: ValidationResult, epoch: Epoch) -> None:
         """Keep what became of the validation of a version at the server, in the place of what was kept before."""
 
     async def announce(self, version_id: int, epoch: Epoch) -> bool:

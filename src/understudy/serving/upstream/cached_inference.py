@@ -157,7 +157,7 @@ class CachedInference:
         """Return the version's prediction, and keep it; concurrent misses ask the model servers once."""
         self._telemetry.count("cache_requests_total", version.model_name, "miss")
         prediction, made = await self._flights.run(
-            _key_of(form, version, assembled),
+            _kept_as(form, version, assembled),  # a version that was never deployed may be replaced meanwhile
             lambda: self._backends.of(version).call(assembled.row, deadline, keeps_output=form is _WITH_OUTPUT),
         )
         if not form.fits(prediction):

@@ -6,7 +6,7 @@ import pytest
 from pyarrow import parquet
 
 from understudy.adapters.artifacts.case_file import read_case_rows
-from understudy.core.loading.cases import MAX_CASE_BYTES, CaseRows
+from understudy.core.loading.cases import MAX_CASE_BYTES, MAX_CASES, CaseRows
 from understudy.errors import NotValidated
 
 ROWS = [{"age": 1.5, "expected": 0.25}, {"age": 2.5, "expected": 0.5}]
@@ -80,3 +80,22 @@ async def test_a_file_that_is_too_large_is_not_read(tmp_path):
 
     with pytest.raises(NotValidated, match="more than 67,108,864 bytes"):
         await read_case_rows(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", ["json", "jsonl"])
+async def test_a_file_of_more_containers_than_cases_have_is_not_parsed(tmp_path, suffix):
+    row = f'{{"a":[{",".join(["[]"] * 100_000)}]}}'
+    rows = ",".join([row] * 6)
+    (tmp_path / f"validation_cases.{suffix}").write_text(f"[{rows}]" if suffix == "json" else "\n".join([row] * 6))
+
+    with pytest.raises(NotValidated, match="has more than 500,000 arrays and objects"):
+        await read_case_rows(tmp_path)
+
+
+async def test_of_lines_no_more_are_read_than_may_be_asked(tmp_path):
+    (tmp_path / "validation_cases.jsonl").write_text("{}\n" * (MAX_CASES + 5) + "no JSON\n")
+
+    found = await read_case_rows(tmp_path)
+
+    assert found is not None
+    assert len(found.rows) == MAX_CASES + 1

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from worlds.onnx_file import a_matrix_model
 
 from understudy.adapters.dev_server.example_models import example_version
-from understudy.core.loading.onnx_trees import tree_bytes
+from understudy.core.loading.onnx_trees import MAX_FIELDS, tree_bytes
 
 
 def test_weights_are_no_trees():
@@ -28,3 +28,10 @@ def test_a_file_that_ends_too_soon_is_read_as_far_as_it_goes(size: int):
     content = example_version("visits", 2).read()[:size]
 
     assert 0 <= tree_bytes(content) <= size
+
+
+def test_a_file_of_more_fields_than_a_model_has_is_taken_for_trees_and_not_walked():
+    content = b"\x08\x00" * (MAX_FIELDS + 1)
+
+    assert tree_bytes(content) == len(content)
+    assert tree_bytes(content[2:]) == 0

@@ -90,3 +90,7 @@ def test_a_server_without_room_for_a_champion_before_is_not_missed_and_one_witho
 
     assert missing_servers([before, champion], servers, [(2, "s2")], full) == {1: 1, 2: 1}
     assert missing_servers([before, champion], servers, [(1, "s2"), (2, "s1"), (2, "s2")], full) == {}
+
+
+def test_a_word_of_a_later_release_is_the_least_reason():
+    assert Why("of a later release") is Why.ASKED

@@ -32,6 +32,8 @@ MLSERVER_RUNTIMES: Final[Mapping[str, str]] = {
 """By the framework of a version. A runtime is code, so no artifact names its own."""
 TRITON_CONFIG: Final = "config.pbtxt"
 MAX_CONFIG_BYTES: Final = 1_048_576
+_NAMES_FILE: Final = re.compile(r"^\s*default_model_filename\s*:", re.MULTILINE)
+"""What a configuration has that says which file the model is."""
 _SUFFIX: Final = re.compile(r"\.[A-Za-z0-9]{1,20}")
 
 
@@ -61,7 +63,8 @@ def triton_layout(source: Path, place: Path, _name: str, _framework: str, copy: 
     """Put them into ``1``, or into what Triton expects there; a configuration goes beside it, without its name.
 
     A folder with the version ``1`` in it is a model's folder of Triton already, and one with ``saved_model.pb`` a
-    TensorFlow SavedModel. A single file gets the name ``model`` before its suffix.
+    TensorFlow SavedModel. Else a single file gets the name ``model`` before its suffix, unless the configuration has
+    its name.
 
     Raises:
         LoadRefused: The folder has other versions, or a configuration that is no text or too long.
@@ -72,13 +75,15 @@ def triton_layout(source: Path, place: Path, _name: str, _framework: str, copy: 
     files = place / SERVED_VERSION
     if versions:
         files = place
-    elif (source / "saved_model.pb").is_file():
+    is_saved_model = not versions and (source / "saved_model.pb").is_file()
+    if is_saved_model:
         files = files / "model.savedmodel"
     _copy_tree(source, files, copy, at_root=(TRITON_CONFIG, *CASE_FILES))
-    if not versions:
+    config = _config_of(source) if (source / TRITON_CONFIG).is_file() else ""
+    if not (versions or is_saved_model or _NAMES_FILE.search(config)):
         _sole_file(files)
-    if (source / TRITON_CONFIG).is_file():
-        (place / TRITON_CONFIG).write_text(without_name(_config_of(source)))
+    if config:
+        (place / TRITON_CONFIG).write_text(without_name(config))
 
 
 LAYOUTS: Final[Mapping[str, Layout]] = {

@@ -14,7 +14,7 @@ from understudy.core.loading.state import LoadingState
 from understudy.core.loading.wanted import SILENT_SECONDS, Why
 from understudy.core.routing.proxy_liveness import LIVE_SECONDS
 from understudy.errors import ArtifactDiffers, LeadershipLost, PolicyRefused, ServerTaken
-from understudy.ports.loading.agent_store import LoadingRecord, ServerReport, Verdict, VersionAtServer
+from understudy.ports.loading.agent_store import LoadingRecord, ServerReport, ValidationResult, VersionAtServer
 from understudy.ports.monitoring.lease import Epoch
 
 CHANNEL = "understudy_placement"
@@ -36,6 +36,8 @@ _OTHER_AGENT = f"""
     LIMIT 1
 """  # noqa: S608 - constants
 _ANSWERS = f"other.seen_at > now() - INTERVAL '{ANSWERS_SECONDS} seconds'"
+# People write asked_at too. A time to come asks for nothing yet: until then no attempt would be the last one.
+_ASKED_AGAIN = "loading.asked_at > loaded.updated_at AND loading.asked_at <= now()"
 _LOOK = f"""
     SELECT version.id, version.model_name, version.version, version.artifact_path, version.framework,
         coalesce(version.artifact_digest, loading.pinned_digest) AS expected_digest, version.timeout_ms, placement.why,
@@ -43,8 +45,8 @@ _LOOK = f"""
         EXISTS (SELECT FROM ModelEndpoint WHERE model_version_id = version.id AND server = $1)
           OR version.id IN (SELECT version_id FROM understudy_left_endpoints($1)) AS owns_endpoint,
         loaded.state, loaded.artifact_digest,
-        CASE WHEN loading.asked_at > loaded.updated_at THEN 0 ELSE loaded.attempt END AS attempt,
-        coalesce(loading.asked_at > loaded.updated_at OR loaded.next_attempt_at <= now(), FALSE) AS may_retry,
+        CASE WHEN {_ASKED_AGAIN} THEN 0 ELSE loaded.attempt END AS attempt,
+        coalesce({_ASKED_AGAIN} OR loaded.next_attempt_at <= now(), FALSE) AS may_retry,
         loaded.updated_at <= now() - INTERVAL '{RECORDED_SECONDS} seconds' AS is_over,
         coalesce(loading.requires_validation, FALSE) AS requires_validation, loaded.memory_bytes,
         extract(epoch FROM now() - placement.idle_since)::float8 AS idle_seconds,
@@ -198,9 +200,9 @@ class PostgresAgentStore:
         if pinned not in (None, digest):
             raise ArtifactDiffers(f"the artifact is {digest}, and was {pinned} when it was fetched first: not loaded")
 
-    async def judge(self, version_id: int, verdict: Verdict, epoch: Epoch) -> None:
+    async def record_validation(self, version_id: int, result: ValidationResult, epoch: Epoch) -> None:
         async with self._fenced(epoch) as connection:
-            kept = verdict._replace(said=storable(verdict.said))
+            kept = result._replace(said=storable(result.said))
             await connection.execute(JUDGE, version_id, self._server, *kept, self._server)
 
     async def announce(self, version_id: int, epoch: Epoch) -> bool:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from ipaddress import ip_address
 from typing import NamedTuple
 
-from understudy.entrypoints.proxy.messages.headers import DEADLINES, HeaderFields
+from understudy.entrypoints.proxy.messages.headers import CATEGORY_HEADER, DEADLINES, ENTITY_HEADER, HeaderFields
 from understudy.errors import CrossSiteRequest, HeaderInvalid, HostUnknown, UnderstudyError
 
 HEAD_PROBLEM = "understudy.head_problem"
@@ -19,7 +19,7 @@ HEAD_PROBLEM = "understudy.head_problem"
 LOCAL_NAMES = ("localhost", "*.localhost")
 """Names that browsers and resolvers take for this machine whatever a name server says (RFC 6761 §6.3)."""
 _VERSIONS = ("1.1", "1.0")
-_SENT_ONCE = (b"authorization", *sorted(DEADLINES))
+_SENT_ONCE = (b"authorization", ENTITY_HEADER, CATEGORY_HEADER, *sorted(DEADLINES))
 """Headers of which the proxy would read the last alone if there were two, and a gateway in front perhaps the first."""
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._~!$&'()*+,;=%-]{0,255})(:[0-9]{0,5})?")
 _MAX_HOST = 263

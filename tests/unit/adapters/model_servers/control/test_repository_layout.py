@@ -72,8 +72,25 @@ async def test_a_framework_without_a_known_runtime_is_refused_by_name(tmp_path):
         ({"1/model.py": "p", "config.pbtxt": "a: 1"}, {"1/model.py": "p", "config.pbtxt": "a: 1"}),
         ({"model.onnx": "w", "weights": "v"}, {"1/model.onnx": "w", "1/weights": "v"}),
         ({"v7.onnx": "w", "validation_cases.parquet": "c"}, {"1/model.onnx": "w"}),
+        ({"saved_model.pb": "g"}, "1/model.savedmodel"),
+        (
+            {"v7.onnx": "w", "config.pbtxt": 'default_model_filename: "v7.onnx"'},
+            {
+                "1/v7.onnx": "w",
+                "config.pbtxt": 'default_model_filename: "v7.onnx"',
+            },
+        ),
     ],
-    ids=["a file", "with a configuration", "a SavedModel", "a folder of Triton", "several files", "with its cases"],
+    ids=[
+        "a file",
+        "with a configuration",
+        "a SavedModel",
+        "a folder of Triton",
+        "several files",
+        "with its cases",
+        "a SavedModel without variables",
+        "a file that its configuration names",
+    ],
 )
 async def test_triton_gets_version_1_of_what_it_knows_and_a_configuration_without_a_name(tmp_path, files, expected):
     if isinstance(expected, str):

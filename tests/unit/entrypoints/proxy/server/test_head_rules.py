@@ -29,6 +29,8 @@ def judged(rules: HeadRules, *headers: tuple[bytes, bytes], method: bytes = b"PO
         ([(b"host", b"x" * 256)], "host: expected a name or an address"),
         ([(b"host", b"x" * 60_000)], "host: expected a name or an address"),
         ([HOST, (b"authorization", b"Bearer a.b"), (b"authorization", b"Bearer c.d")], "authorization: there are two"),
+        ([HOST, (b"x-entity-id", b"alice"), (b"x-entity-id", b"bob")], "x-entity-id: there are two"),
+        ([HOST, (b"x-category", b"a"), (b"x-category", b"a")], "x-category: there are two"),
         ([HOST, (b"x-request-timeout-ms", b"nan"), (b"x-request-timeout-ms", b"5000")], "x-request-timeout-ms: there"),
         (
             [HOST, (b"grpc-timeout", b"1S"), (b"accept", b"*/*"), (b"grpc-timeout", b"1S")],

@@ -1,4 +1,4 @@
-"""Validates a version that a model server has loaded, where there is something to ask.
+"""Chooses what a loaded version is asked: the cases in its artifact, and the steps that its agent is set to.
 
 What asks is not imported here: most artifacts bring no cases, and it takes a fifth of an agent's memory.
 """
@@ -15,7 +15,7 @@ AskVersion = Callable[[str, str, CaseRows | None, Steps], Awaitable[str]]
 """Asks a version, by its model and label, cases and further steps, and returns in words what it passed."""
 
 
-class VersionValidation:
+class ArtifactValidation:
     """A :class:`understudy.ports.loading.validation.Validation` by cases, and by further steps."""
 
     def __init__(self, read_rows: ReadRows, ask: AskVersion, steps: Steps = NO_MORE_STEPS) -> None:
