@@ -88,12 +88,15 @@ async def test_a_signature_of_tensorflow_serving_may_have_unknown_shapes_and_dat
     assert found.inputs == (DescribedTensor("x", "DT_HALF", None),)
 
 
-async def test_a_server_without_the_question_and_a_protocol_without_it_tell_nothing():
+async def test_a_server_that_does_not_know_the_question_may_be_asked_at_a_wrong_port():
     async with a_server(TF, lambda _: b"") as endpoint:
-        without = await describe(ModelAt("visits", "oip", endpoint))
+        with pytest.raises(BadAnswer, match=r"says UNIMPLEMENTED: .*, or this is another port of it"):
+            await describe(ModelAt("visits", "oip", endpoint))
+
+
+async def test_a_protocol_without_the_question_tells_nothing():
     torchserve = await describe(ModelAt("visits", "torchserve", "nowhere.invalid:1"))
 
-    assert (without.inputs, without.outputs) == ((), ())
     assert (torchserve.inputs, torchserve.outputs) == ((), ())
 
 

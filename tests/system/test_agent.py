@@ -1,6 +1,7 @@
 """From a registered artifact to a served version, and back: proxy, monitor, agent and model server as processes."""
 
 import asyncio
+import json
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -83,6 +84,27 @@ async def test_a_registered_artifact_is_served_survives_kills_and_is_unloaded_on
     assert seen[-1] == "END"
     rows = await sql(database_url, "SELECT version FROM ModelEndpoint JOIN ModelVersion v ON v.id = model_version_id")
     assert [row[0] for row in rows] == ["1"]
+
+
+async def test_a_load_says_that_a_version_answers_no_call_whose_output_has_another_name(
+    stack: Stack, database_url: str, understudy: CommandLine
+):
+    lifecycle = Lifecycle(stack)
+    lifecycle.start_server()
+    lifecycle.start_monitor()
+    lifecycle.start_agent()
+    artifact, path = lifecycle.put_artifact(1), lifecycle.describe(1)
+    described = json.loads(path.read_text())
+    path.write_text(json.dumps({**described, "output_schema": {**described["output_schema"], "tensor": "probs"}}))
+    await understudy.beside(
+        *("version", "register", "visits", "1", "--from", str(path)), *("--artifact", artifact, "--group", "onnx")
+    )
+
+    loaded = await understudy.beside("version", "load", "visits", "1", "--wait")
+
+    assert loaded.code == 1, loaded
+    assert "✖ it answers no example call: " in loaded.said
+    assert "understudy version check visits 1 says more" in loaded.said
 
 
 async def states_until_end(database_url: str, label: int) -> list[str]:

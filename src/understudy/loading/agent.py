@@ -123,9 +123,9 @@ class Agent:
         await self._without_registry.note(versions)
         _count(self._telemetry, versions, problem)
         if served is None:
-            self._look_again_while_away()
+            self._look_again_while_away(problem)
             return  # what it has is unknown; calls that it does not answer go elsewhere
-        self._away_since = None
+        self._note_answer()
         doubted = self._sudden.doubted(versions)
         named = {served_name(version.model_name, version.version): version for version in versions}
         self._begun.intersection_update(version.version_id for version in versions)
@@ -177,13 +177,23 @@ class Agent:
             return await self._control.loaded(), ""
         except ServerNotManageable as problem:
             self._refusal.clear()  # it may be started anew, with its control on
-            is_loading = any(action is Action.LOAD for action, _ in self._tasks.values())
-            return None, "" if is_loading else f"{problem.code} {problem.detail}"
+            return None, "" if self._is_loading else f"{problem.code} {problem.detail}"
 
-    def _look_again_while_away(self) -> None:
+    @property
+    def _is_loading(self) -> bool:
+        return any(action is Action.LOAD for action, _ in self._tasks.values())
+
+    def _note_answer(self) -> None:
+        if self._away_since is not None and not self._is_loading:
+            _log.info("agent.server_answers", server=self._server.name)
+        self._away_since = None
+
+    def _look_again_while_away(self, problem: str) -> None:
         """Have the next round soon after a server went away, which a restart may have done."""
         if self._away_since is None:
             self._away_since = self._now()
+            if not self._is_loading:
+                _log.warning("agent.server_away", server=self._server.name, problem=problem)
         is_restart = self._now() - self._away_since < MAX_AWAY_SECONDS
         self._look_again_after(AWAY_ROUND_SECONDS if is_restart else None)
 

@@ -62,7 +62,8 @@ class PlacementJob:
         """Have proxies call no server whose agent is silent, where another one serves the version."""
         if not self._watch.is_long_enough:
             return  # Postgres was away, or its clock was set: agents that are well have not reported since
-        await self._store.drop_silent_servers(epoch)
+        for server in await self._store.drop_silent_servers(epoch):
+            _log.warning("monitor.silent_server_dropped", server=server)
 
     def _count_deleted(self, placed: Placements, wanted: Placements, epoch: Epoch) -> None:
         """Count what was decided in this term, was not there any more, and was wanted still: it is written again."""

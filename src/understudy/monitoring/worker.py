@@ -244,7 +244,7 @@ class MonitorWorker:
             _log.warning(
                 f"{self._kind}.job_failed",
                 job=job.name,
-                problem=f"{type(problem).__name__}: {problem}",
+                problem=_said(problem),
                 is_late=self._limit is not None and self._limit.expired(),
                 exc_info=not isinstance(problem, UnderstudyError | TimeoutError),
             )
@@ -265,3 +265,9 @@ class MonitorWorker:
         if not self._is_stopping:
             self._woken.clear()
         return self._is_stopping
+
+
+def _said(problem: Exception) -> str:
+    """Return an exception in words, with the code by which the documentation knows it."""
+    code = f"{problem.code} " if isinstance(problem, UnderstudyError) else ""
+    return f"{code}{type(problem).__name__}: {problem}"

@@ -5,6 +5,7 @@ from hashlib import sha256
 from secrets import token_hex, token_urlsafe
 from typing import Any, NamedTuple
 
+from understudy.core.loading.digest import is_digest
 from understudy.core.loading.served_name import served_name
 from understudy.core.prediction_log.archive_plan import MAX_FOLDER_BYTES, fits_folder
 from understudy.core.routing.access import Scope, is_scope
@@ -99,9 +100,20 @@ async def register_version(
     if ":" in new.model_name and schema.stored_names:
         await _require_known(registry, new.model_name)
     if new.group_name is not None:
+        _require_digest(new.artifact_digest)
         named = {"model_name": served_name(new.model_name, new.version)}
         new = new._replace(backend={**new.backend, **named})
     return await registry.add_version(new, actor, replace=replace, dry_run=dry_run)
+
+
+def _require_digest(digest: str | None) -> None:
+    """Refuse what no agent could compare with an artifact: its load would be what fails."""
+    if digest is not None and not is_digest(digest):
+        raise PolicyRefused(
+            f"artifact_digest is {digest!r:.80}, not sha256: and 64 hex digits",
+            hint="Leave it out, and agents pin the digest of what they fetch first; or see "
+            "docs/how-to/load-models.md, which has the command that prints it.",
+        )
 
 
 async def champion_of(registry: Registry, model_name: str) -> VersionRecord | None:

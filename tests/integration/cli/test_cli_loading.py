@@ -10,6 +10,7 @@ from command import CommandLine, Done
 
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.core.loading.served_name import served_name
+from understudy.errors import PolicyRefused
 from understudy.ports.registry.registry import Actor, NewVersion
 from understudy.registry.changes import register_version
 
@@ -80,6 +81,35 @@ async def test_a_load_that_waits_ends_with_1_once_a_server_gives_up(understudy: 
 
     assert done.code == 1, done
     assert done.document["loading"]["servers"][0]["error_code"] == "E217"
+
+
+async def test_a_load_does_not_take_the_word_of_a_server_that_does_not_answer(understudy: CommandLine, database):
+    await record(database, "AVAILABLE")
+    await database.execute("UPDATE ModelServer SET problem = 'E215 nothing listens there'")
+
+    waited = await understudy.beside("version", "load", "visits", "1", "--wait", "--timeout", "1s")
+    loaded = await understudy.beside("version", "load", "visits", "1")
+
+    assert waited.code == 1
+    assert "was not loaded within 1 s on the servers of onnx; onnx-0: control refused (E215)" in waited.said
+    assert "was AVAILABLE: control refused (E215)" in loaded.said
+
+
+async def test_a_load_that_waited_in_vain_says_what_each_server_is_at(understudy: CommandLine, database):
+    await record(database, "ERROR", "E214", "it needs 90 MiB, and 20 MiB are left")
+    await database.execute("UPDATE LoadedVersion SET next_attempt_at = now() + INTERVAL '1 hour'")
+    running = asyncio.create_task(understudy.beside("version", "load", "visits", "1", "--wait", "--timeout", "2s"))
+    done = await running
+
+    assert done.code == 1
+    assert "onnx-0: E214 it needs 90 MiB, and 20 MiB are left" in done.said
+
+
+async def test_a_digest_that_no_agent_could_compare_is_refused(database_url):
+    new = NewVersion("visits", "2", "visits/2", "onnx", SCHEMA, group_name="onnx", artifact_digest="abc")
+
+    with pytest.raises(PolicyRefused, match="artifact_digest is 'abc', not sha256: and 64 hex digits"):
+        await register_version(PostgresRegistry(database_url), new, Actor("dana", "cli"))
 
 
 async def test_people_see_where_a_version_is_and_what_each_server_has(understudy: CommandLine, database):

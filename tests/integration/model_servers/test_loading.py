@@ -455,13 +455,15 @@ async def test_silent_servers_lose_the_endpoints_that_others_stand_in_for_and_ke
     await database.execute("INSERT INTO ModelEndpoint (model_version_id, target) VALUES ($1, 'mine:1')", ids[0])
     epoch = await leader(database_url)
 
-    await placements.drop_silent_servers(epoch)
+    assert await placements.drop_silent_servers(epoch) == []
     assert await database.fetchval("SELECT count(*) FROM ModelEndpoint WHERE source = 'agent'") == 2
     await database.execute("UPDATE ModelServer SET seen_at = now() - INTERVAL '61 seconds'")
-    await placements.drop_silent_servers(epoch)
+    dropped = await placements.drop_silent_servers(epoch)
+    again = await placements.drop_silent_servers(epoch)
 
     left = await database.fetch("SELECT model_version_id FROM ModelEndpoint WHERE source = 'agent'")
     assert [row[0] for row in left] == [ids[1]]
+    assert (dropped, again) == (["onnx-0"], [])
 
 
 async def test_a_server_is_forgotten_a_day_after_it_was_seen_once_no_endpoint_is_its(

@@ -49,7 +49,8 @@ class Fleet:
         placed = {place: why for place, why in self.facts.placed.items() if place[1] != name}
         self.facts = self.facts._replace(servers=servers, placed=placed, available=set(placed))
 
-    async def drop_silent_servers(self, epoch: Epoch) -> None: ...
+    async def drop_silent_servers(self, epoch: Epoch) -> list[str]:
+        return []
 
     async def close(self) -> None: ...
 

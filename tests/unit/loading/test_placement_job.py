@@ -37,8 +37,9 @@ class Store:
         placed = {place: why for place, why in {**self.facts.placed, **wanted}.items() if place not in gone}
         self.facts = self.facts._replace(placed=placed)
 
-    async def drop_silent_servers(self, epoch: Epoch) -> None:
+    async def drop_silent_servers(self, epoch: Epoch) -> list[str]:
         self.dropped += 1
+        return []
 
     async def close(self) -> None: ...
 

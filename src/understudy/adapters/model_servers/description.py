@@ -76,7 +76,7 @@ async def describe(
     replica = Replica(at.endpoint, wire, time.monotonic)
     try:
         answer = await _ask(replica, question, source)
-        return DescribedModel(source, (), ()) if answer is None else question.read(answer, source)
+        return question.read(answer, source)
     except (DecodeError, ValueError):
         raise BadAnswer(f"{source}: its answer cannot be read") from None
     finally:
@@ -106,8 +106,13 @@ def _question(at: ModelAt) -> _Question | None:
     return None
 
 
-async def _ask(replica: Replica, question: _Question, source: str) -> bytes | None:
-    """Return the answer; ``None``: the server does not know the question."""
+async def _ask(replica: Replica, question: _Question, source: str) -> bytes:
+    """Return the answer.
+
+    Raises:
+        BackendUnavailable: The server is not reached.
+        BadAnswer: It refuses the question, or does not know it.
+    """
     try:
         async with asyncio.timeout(ASK_SECONDS):
             await replica.open()
@@ -116,14 +121,14 @@ async def _ask(replica: Replica, question: _Question, source: str) -> bytes | No
     except TimeoutError:
         raise BackendUnavailable(f"{source} does not answer within {ASK_SECONDS:g} s") from None
     except grpc.aio.AioRpcError as error:
-        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-            return None
         details = error.details() or ""
         if error.code() in _AWAY:
             refused = "nothing listens there" if "connection refused" in details.lower() else ""
             why = why_no_handshake(details) or refused or f"{error.code().name}: {said(error)}"
             raise BackendUnavailable(f"{source} is not reached: {why}") from None
-        problem = BadAnswer(f"{source} says {error.code().name}: {said(error)}")
+        unknown = ", so it tells nothing of its models, or this is another port of it"
+        more = unknown if error.code() is grpc.StatusCode.UNIMPLEMENTED else ""
+        problem = BadAnswer(f"{source} says {error.code().name}: {said(error)}{more}")
         problem.said = said(error)
         raise problem from None
 

@@ -176,7 +176,10 @@ def _output(
     if tensor is None or (choices.output is None and len(named) > 1):
         there_are = listed([one.words for one in model.outputs])
         if named:
-            problems.add(f"which output is the answer is not said; there is {there_are}: --output NAME")
+            asked = (
+                f"there is no output {choices.output!r}" if choices.output else "which output is the answer is not said"
+            )
+            problems.add(f"{asked}; there is {there_are}: --output NAME")
         return {}, []
     datatype, row = _datatype(tensor, problems), _row_of_output(tensor, choices, batch=batch)
     document: dict[str, Any] = {"tensor": tensor.name} if tensor.name else {}

@@ -43,8 +43,8 @@ class PlacementStore(Protocol):
             LeadershipLost: Another monitor leads; nothing was written.
         """
 
-    async def drop_silent_servers(self, epoch: Epoch) -> None:
-        """Take the endpoints of silent servers back where another endpoint serves the version.
+    async def drop_silent_servers(self, epoch: Epoch) -> Sequence[str]:
+        """Take the endpoints of silent servers back where another endpoint serves the version; return whose.
 
         Raises:
             LeadershipLost: Another monitor leads; nothing was written.

@@ -5,6 +5,7 @@ from shlex import quote
 
 from understudy.core.durations import duration_words
 from understudy.core.loading.wanted import SILENT_SECONDS, Why
+from understudy.errors import NothingFits
 from understudy.ports.loading.loading_registry import (
     MissingVersion,
     ServerRecord,
@@ -14,6 +15,8 @@ from understudy.ports.loading.loading_registry import (
 from understudy.ports.registry.registry import RETIRED, STAGING
 from understudy.registry.findings.finding import Finding, State
 
+DROPPED_SECONDS = 60.0
+"""After so long the monitor takes a silent server's endpoints back where another server has the version."""
 MAX_NAMED = 3
 """Servers without a version that are named."""
 
@@ -33,6 +36,9 @@ def judge_missing(missing: MissingVersion) -> Finding:
     model, version = quote(missing.model_name), quote(missing.version)
     state = State.PROBLEM if missing.why == Why.CHAMPION and not missing.has_endpoint else State.WARNING
     advice = f"understudy version load {model} {version} tries again, once what is wrong is mended."
+    if missing.without and all(NothingFits.code in words for words in missing.without):
+        advice = f"It is loaded once there is room: unload others there, or move it: understudy version load {model} "
+        advice += f"{version} --group …"
     if not missing.servers:
         advice = f"Start understudy serve agent there, or move it: understudy version load {model} {version} --group …"
     name = f"{missing.model_name} {missing.version} loading"
@@ -96,6 +102,7 @@ def _judge_agent(server: ServerRecord) -> Finding:
     name = f"server {server.name}"
     if server.seen_seconds > SILENT_SECONDS:
         what = f"its agent has been silent for {duration_words(server.seen_seconds)}"
+        what += "; proxies call it only for what no other server has" if server.seen_seconds > DROPPED_SECONDS else ""
         advice = "Start understudy serve agent beside it; a server that is gone for good is forgotten after a day."
         return Finding(name, State.WARNING, what, advice, is_pressing=True)
     if server.problem:

@@ -1,6 +1,6 @@
 """``PlacementStore`` in Postgres."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import asyncpg
 
@@ -69,6 +69,10 @@ _REST = f"""
         idle_since = CASE WHEN idle_since IS NULL THEN now() ELSE greatest(idle_since, {_LAST_CALL}) END
     WHERE model_version_id = $1 AND server = $2
 """  # noqa: S608 - a constant
+_SILENT = """
+    SELECT name, count(*) AS endpoints FROM ModelServer JOIN ModelEndpoint ON server = name
+    WHERE seen_at < now() - INTERVAL '1 minute' GROUP BY name ORDER BY name
+"""
 _UNDO = "DELETE FROM Placement WHERE model_version_id = $1 AND server = $2"
 
 
@@ -105,9 +109,13 @@ class PostgresPlacementStore:
             for version_id, server in gone:
                 await connection.execute(_UNDO, version_id, server)
 
-    async def drop_silent_servers(self, epoch: Epoch) -> None:
+    async def drop_silent_servers(self, epoch: Epoch) -> Sequence[str]:
         async with self._kept.use() as connection, fenced(connection, epoch):
+            before = await connection.fetch(_SILENT)
             await connection.execute("SELECT understudy_drop_silent_servers()")
+            after = await connection.fetch(_SILENT) if before else []
+        left = {row["name"]: row["endpoints"] for row in after}
+        return [row["name"] for row in before if left.get(row["name"], 0) < row["endpoints"]]
 
     async def close(self) -> None:
         self._kept.drop()

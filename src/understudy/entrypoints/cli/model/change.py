@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from rich.text import Text
 
 from understudy.bootstrap.control_plane import ControlPlane
-from understudy.entrypoints.cli.model.champion_check import champion_warning
 from understudy.entrypoints.cli.model.traffic_warnings import traffic_warnings
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
+from understudy.entrypoints.cli.shared.example_calls import champion_warning
 from understudy.entrypoints.cli.shared.options import confirm_traffic_move
 from understudy.entrypoints.cli.shared.policy_changes.newcomers import Newcomer, newcomers_of
 from understudy.entrypoints.cli.shared.rendering import advise, facts, show

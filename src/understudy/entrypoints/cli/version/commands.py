@@ -148,7 +148,8 @@ def show_version(
         typer.echo(json.dumps(described, indent=2, ensure_ascii=False))
         return
     head = Text().append(f"{record.model_name} {record.version}", "bold").append(f"  {record.status}", "cyan")
-    parts = [facts([*version_facts(record), *status_facts(record)]), *tensors_text(record)]
+    pinned = None if loading is None else loading.pinned_digest
+    parts = [facts([*version_facts(record, pinned), *status_facts(record)]), *tensors_text(record)]
     document = {"version": version_document(record), "loading": None}
     if loading is not None:
         parts += servers_text(loading, servers)

@@ -12,9 +12,11 @@ from rich.text import Text
 
 from understudy.bootstrap.control_plane import ControlPlane
 from understudy.core.durations import duration_words
+from understudy.core.first_names import first_names
 from understudy.core.loading.state import LoadingState
 from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
+from understudy.entrypoints.cli.shared.example_calls import unanswered
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, VersionLabel
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, advise, nothing_as, show
 from understudy.entrypoints.cli.shared.session import with_control_plane
@@ -26,7 +28,7 @@ from understudy.ports.loading.loading_registry import (
     VersionLoading,
     VersionLoadingRecord,
 )
-from understudy.registry.findings.loading import server_trouble, server_trouble_line
+from understudy.registry.findings.loading import MAX_NAMED, server_trouble, server_trouble_line
 from understudy.registry.policy_files import listed
 
 DEFAULT_FOR: Final = "2h"
@@ -74,7 +76,7 @@ def load(
     """
     seconds, patience = None if keep else seconds_of(duration, "--for"), seconds_of(timeout, "--timeout")
 
-    async def ask(control_plane: ControlPlane) -> VersionLoadingRecord:
+    async def ask(control_plane: ControlPlane) -> tuple[VersionLoadingRecord, Sequence[ServerRecord], str]:
         loading, actor = control_plane.loading, actor_of_command(None)
         made = await loading.load(
             model,
@@ -86,33 +88,48 @@ def load(
             dry_run=dry_run,
         )
         if not wait or dry_run:
-            return made
+            return made, await loading.list_servers(), ""
         if not as_json:
             advise(*(line.plain for line in group_warnings(made.group_name, made.groups)))
-        return await _until_loaded(loading, await _with_servers(loading, made, patience), patience)
+        known = await _with_servers(loading, made, patience)
+        made, servers = await _until_loaded(loading, known, patience)
+        problem = await unanswered(control_plane, model, version) if is_loaded(made, servers) else ""
+        return made, servers, problem
 
-    record = with_control_plane(ask)
+    record, servers, problem = with_control_plane(ask)
     for_how_long = "until it is unloaded" if keep else f"for {duration}"
     said = f"{model} {version} is wanted on the servers of {record.group_name} {for_how_long}"
     head = Text(f"{said}; nothing was written." if dry_run else f"{said}.", "bold")
     then = f"→ understudy version show {quote(model)} {quote(version)} says where it is loaded"
-    texts = (*group_warnings(record.group_name, record.groups), *servers_text(record))
-    show({"loading": loading_document(record), "dry_run": dry_run}, head, *texts, then, as_json=as_json)
-    if wait and not dry_run and not is_loaded(record):
+    texts = [*group_warnings(record.group_name, record.groups), *servers_text(record, servers)]
+    if problem:
+        texts.append(Text("✖ ", "red").append(f"it answers no example call: {problem}"))
+        then = f"→ understudy version check {quote(model)} {quote(version)} says more"
+    document = {"loading": loading_document(record), "dry_run": dry_run, "example_call_problem": problem or None}
+    show(document, head, *texts, then, as_json=as_json)
+    if problem or (wait and not dry_run and not is_loaded(record, servers)):
         raise typer.Exit(ExitCode.PROBLEM)
 
 
 def unload(*, model: ModelName, version: VersionLabel, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Have agents unload a version: first no proxy calls it, then its servers drop it. Refused while it has a role."""
 
-    async def ask(control_plane: ControlPlane) -> VersionLoadingRecord:
-        return await control_plane.loading.unload(model, version, actor_of_command(None), dry_run=dry_run)
+    async def ask(control_plane: ControlPlane) -> tuple[VersionLoadingRecord, Sequence[ServerRecord]]:
+        loading = control_plane.loading
+        made = await loading.unload(model, version, actor_of_command(None), dry_run=dry_run)
+        return made, await loading.list_servers()
 
-    record = with_control_plane(ask)
+    record, servers = with_control_plane(ask)
     said = f"{model} {version} is wanted no more on the servers of {record.group_name}"
     head = Text(f"{said}; nothing was written." if dry_run else f"{said}.", "bold")
     then = f"→ understudy version load {quote(model)} {quote(version)} has it loaded again"
-    show({"loading": loading_document(record), "dry_run": dry_run}, head, *servers_text(record), then, as_json=as_json)
+    show(
+        {"loading": loading_document(record), "dry_run": dry_run},
+        head,
+        *servers_text(record, servers),
+        then,
+        as_json=as_json,
+    )
 
 
 def servers_text(record: VersionLoadingRecord, servers: Sequence[ServerRecord] = ()) -> Sequence[RenderableType]:
@@ -198,33 +215,63 @@ async def _with_servers(loading: VersionLoading, record: VersionLoadingRecord, s
 
 def _no_servers(record: VersionLoadingRecord, known: Sequence[str]) -> CommandRefused:
     named = f"{quote(record.model_name)} {quote(record.version)}"
-    what = f"no server of the group {record.group_name!r} is known; there are: {listed(known)}"
+    waited = duration_words(FIRST_REPORT_SECONDS)
+    what = f"no agent of the group {record.group_name!r} has reported within {waited}; there are: {listed(known)}"
     advice = f"understudy version load {named} --group {quote(known[0])} --wait, or start an agent in the group."
     return CommandRefused(ExitCode.PROBLEM, what, advice)
 
 
-async def _until_loaded(loading: VersionLoading, record: VersionLoadingRecord, seconds: float) -> VersionLoadingRecord:
-    """Look again until every server has the version, or one will not try again; for so many seconds at most."""
+async def _until_loaded(
+    loading: VersionLoading, record: VersionLoadingRecord, seconds: float
+) -> tuple[VersionLoadingRecord, Sequence[ServerRecord]]:
+    """Look again until every server has the version, or one will not try again; for so many seconds at most.
+
+    Raises:
+        CommandRefused: That took longer; the message says what each server that does not have it lacks.
+    """
+    servers = await loading.list_servers()
     try:
         async with asyncio.timeout(seconds):
-            while not is_loaded(record) and not has_given_up(record):
+            while not is_loaded(record, servers) and not has_given_up(record):
                 await asyncio.sleep(LOOK_SECONDS)
                 record = await loading.show(record.model_name, record.version) or record
+                servers = await loading.list_servers()
     except TimeoutError:
         raise CommandRefused(
             ExitCode.PROBLEM,
             f"{record.model_name} {record.version} was not loaded within {duration_words(seconds)} on the servers of"
-            f" {record.group_name}",
+            f" {record.group_name}{_lacking(record, servers)}",
             f"understudy version show {quote(record.model_name)} {quote(record.version)} says how far it is, understudy"
             " server list whether an agent is there; --timeout says how long to wait.",
         ) from None
-    return record
+    return record, servers
 
 
-def is_loaded(record: VersionLoadingRecord) -> bool:
-    """Whether every server of the group that is to have a version has it, and at least one is."""
-    servers = _waited_for(record)
-    return bool(servers) and all(server.state == LoadingState.AVAILABLE for server in servers)
+def _lacking(record: VersionLoadingRecord, servers: Sequence[ServerRecord]) -> str:
+    """Return in words what each server is at that is to have a version and does not."""
+    troubles = {server.name: server_trouble(server) for server in servers}
+    words = []
+    for one in _waited_for(record):
+        failed = f"{one.error_code} {one.error}" if one.error_code else ""
+        at = (
+            troubles.get(one.server)
+            or failed
+            or ("" if one.state == LoadingState.AVAILABLE else one.state or "waiting")
+        )
+        words += [f"{one.server}: {at}"] if at else []
+    return f"; {first_names(words, MAX_NAMED, '; ')}" if words else ""
+
+
+def is_loaded(record: VersionLoadingRecord, servers: Sequence[ServerRecord] = ()) -> bool:
+    """Whether every server of the group that is to have a version has it, and at least one is.
+
+    What is recorded of a server that does not answer, or whose agent is silent, is of before.
+    """
+    troubled = {server.name for server in servers if server_trouble(server)}
+    waited_for = _waited_for(record)
+    return bool(waited_for) and all(
+        one.state == LoadingState.AVAILABLE and one.server not in troubled for one in waited_for
+    )
 
 
 def has_given_up(record: VersionLoadingRecord) -> bool:

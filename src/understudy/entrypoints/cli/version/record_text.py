@@ -8,8 +8,12 @@ from understudy.entrypoints.cli.shared.times import ago_and_at
 from understudy.ports.registry.registry import RETIRED, VersionRecord
 
 
-def version_facts(record: VersionRecord) -> list[tuple[str, str]]:
-    """Return what a version was registered with, each by its name."""
+def version_facts(record: VersionRecord, pinned_digest: str | None = None) -> list[tuple[str, str]]:
+    """Return what a version was registered with, each by its name.
+
+    ``pinned_digest`` is what agents fetched first, and take nothing else for it since.
+    """
+    pinned = f"{pinned_digest}, as fetched first" if pinned_digest else None
     features = record.input_schema.get("features", [])
     names = ", ".join(str(feature.get("name")) for feature in features if isinstance(feature, dict))
     metrics = ", ".join(
@@ -18,7 +22,7 @@ def version_facts(record: VersionRecord) -> list[tuple[str, str]]:
     caching = f"{record.cache_ttl_seconds} s" if record.deterministic and record.cache_ttl_seconds else "off"
     return [
         ("artifact", record.artifact_path),
-        ("digest", nothing_as(record.artifact_digest)),
+        ("digest", nothing_as(record.artifact_digest or pinned)),
         ("base model", _base_model_of(record)),
         ("framework", record.framework),
         ("protocol", record.protocol),
