@@ -59,7 +59,7 @@ _CHAMPION = """
     INSERT INTO ServingPolicy (model_name, champion_version, guard) SELECT 'visits', min(id), 'off' FROM ModelVersion
 """
 _FIRST_LOADS_SECONDS = 240.0
-"""Each version takes about one."""
+"""Each version takes about a second to load."""
 _IDS = "SELECT id FROM ModelVersion ORDER BY id"
 
 

@@ -152,7 +152,7 @@ DAYS = 7
 def is_taken_back_in_a_day(world: World, seed: int, *, analyses_calm_looks: bool = False) -> bool:
     """Return whether a version is taken back by a guard of a day, which has its turns once it is calm.
 
-    Looks that provably take nothing back make no analysis (:mod:`stats.calm_looks`), but with ``analyses_calm_looks``.
+    Looks that provably take nothing back (:mod:`stats.calm_looks`) are not analysed, unless ``analyses_calm_looks``.
     """
     traffic = Traffic(world, seed)
     hours = [stratify(traffic.windows(60 * PER_MINUTE * hour, 60 * PER_MINUTE, 10.0), ROLLOUT) for hour in range(24)]

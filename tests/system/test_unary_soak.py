@@ -47,8 +47,9 @@ LONG_SECONDS = 60.0
 IN_FLIGHT = (1, 64, 8, 32)
 SERVERS = ((1_000, 3.0), (100, 2.0), (1_000, 3_600.0), (48, 1.0))
 """The most streams at once, and the age in seconds at which a connection gets GOAWAY. With fewer streams, or older
-connections, gRPC's server comes to refuse nearly all calls after some were cancelled, by whichever client. One of 48
-is met in minutes, since in a look of seconds it would be half of the servers (15 % of all calls, once)."""
+connections, gRPC's server comes to refuse nearly all calls after some were cancelled, by whichever client. The
+server of 48 comes last, so only runs of minutes meet it: in one of seconds it would be half of all servers (once 15 %
+of all calls were refused)."""
 REFUSED = "14 Received RST_STREAM with error code 7"
 """Twice, by a server of few streams after some calls were cancelled: by either client."""
 MAX_REFUSED = 0.05
@@ -68,7 +69,7 @@ EDGES = (0, 1, 5, 16_379, 16_384, 65_530, 65_535, 65_536, MAX_ANSWER_BYTES, MAX_
 MEMORY_GROWTH = 1.05
 MEMORY_SLACK = 16 * MIB
 MIN_SPELLS = 4 * len(IN_FLIGHT)
-"""From which on memory says something: with few spells it is that of the longest answers that were under way."""
+"""Fewer spells say nothing of memory: it is then that of the longest answers under way."""
 
 
 class Planned(NamedTuple):

@@ -93,7 +93,9 @@ def _only_name(whose: Whose, entity: Named | None) -> Named | None:
     named = whose.entity
     if whose.entities is not None or whose.categories is not None or whose.category is not None:
         return None
-    return entity if named is None else named if entity is None or entity.value == named.value else None
+    if named is None or entity is None:
+        return named or entity
+    return named if named.value == entity.value else None
 
 
 def _one_each(

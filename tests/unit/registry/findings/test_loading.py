@@ -51,6 +51,7 @@ def test_a_champion_that_no_call_can_reach_is_a_problem_and_all_else_that_is_mis
     ("server", "state", "said"),
     [
         (SERVER, State.GOOD, "2 of 3 wanted versions loaded, at 10.0.0.7:8500"),
+        (SERVER._replace(seen_seconds=50), State.WARNING, "its agent has been silent for 50 s"),
         (
             SERVER._replace(seen_seconds=90),
             State.WARNING,
@@ -58,7 +59,7 @@ def test_a_champion_that_no_call_can_reach_is_a_problem_and_all_else_that_is_mis
         ),
         (SERVER._replace(problem="E215 it is off"), State.WARNING, "E215 it is off"),
     ],
-    ids=["good", "silent", "silent for longer", "off"],
+    ids=["good", "silent", "silent for a minute and a half", "off"],
 )
 def test_a_server_is_worth_a_look_while_its_agent_is_silent_or_its_control_is_away(server, state, said):
     (finding,) = judge_agents([server])

@@ -28,6 +28,7 @@ INLINE_OUTPUT_BYTES = 262_144
 INLINE_LISTED_BYTES = 8_192
 """The same where each value is worded by itself, in up to a microsecond."""
 _BYTES = Datatype.BYTES
+"""Each look-up in an enumeration takes a tenth of a microsecond, as of Python 3.11."""
 FLAT = (-1,)
 """The shape of elements that follow each other."""
 MIXED = "mixed"
@@ -187,7 +188,7 @@ class Dialect(Protocol):
         """Its name in metrics."""
 
     def is_short(self, body: bytes, fields: Mapping[bytes, bytes]) -> bool:
-        """Whether a body is read on the event loop, in about a millisecond."""
+        """Whether a body that is not plain is read on the event loop, in about a millisecond."""
 
     def read(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading:
         """Read a call.

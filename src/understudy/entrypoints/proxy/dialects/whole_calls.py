@@ -50,7 +50,7 @@ class _Whole(Slotted):
     writer: ResponseWriter
     calls: "WholeCalls"
     found: "list[Call | Exception | None]"
-    """What came of each row."""
+    """What came of each row; empty for a call of one row, which ends by itself."""
     left: int = 0
     """Rows that have not ended."""
     reading: Reading | None = None
