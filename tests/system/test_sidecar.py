@@ -195,7 +195,7 @@ async def test_a_proxy_whose_own_sidecar_is_dead_holds_the_rollout_is_named_and_
     assert (at_first.code, resumed.code) == (0, 0)
     assert waiting["waiting_for"] == WaitingFor.WARM_UP
     assert waiting["step_starts"] == []
-    assert "only proxies reach its model servers, and 1 of 2 live ones find it ready" in waiting["reason"]
+    assert "no model server is reached from here, and 1 of 2 live proxies find it ready" in waiting["reason"]
     assert f"{named}: no model server says that it is ready" in waiting["reason"]
     assert refused.code == 1
     assert f"{named}: no model server says that it is ready" in refused.said

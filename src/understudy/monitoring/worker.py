@@ -23,6 +23,8 @@ HELD_SECONDS = LEASE_SECONDS - 1.0
 STANDBY_SECONDS = 1.0
 """Pause between two tries to lead: a leader that died is followed within ``LEASE_SECONDS`` and this."""
 RETRY_SECONDS = 0.5
+TELL_AGAIN_SECONDS = 60.0
+"""After so long a problem that lasts is logged once more: a log is mostly read at its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ class MonitorWorker:
         self._has_led = False
         self._told = ""
         """The last thing that was said of a lease that cannot be reached."""
+        self._told_at = -inf
 
     async def run(self) -> None:
         """Lead or stand by until :meth:`stop`; the lease is free when this ends."""
@@ -209,9 +212,10 @@ class MonitorWorker:
         return left
 
     def _tell(self, problem: Exception) -> None:
-        """Log a problem with the lease, once while it lasts."""
+        """Log a problem with the lease, once a minute while it lasts."""
         said = f"{type(problem).__name__}: {problem}"
-        if said != self._told:
+        if said != self._told or self._now() - self._told_at >= TELL_AGAIN_SECONDS:
+            self._told_at = self._now()
             _log.warning(f"{self._kind}.lease_unreachable", problem=said)
         self._told = said
 

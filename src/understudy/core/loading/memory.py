@@ -163,7 +163,7 @@ def no_room(needed_bytes: int, room: Room, *, was_measured: bool) -> str | None:
     if needed_bytes <= room.free_bytes:
         return None
     known = "measured at its last load" if was_measured else "by the size of its files"
-    return f"it needs some {mebibytes(needed_bytes)} of memory ({known}), and {_left(room)}"
+    return f"it needs some {_whole(needed_bytes)} of memory ({known}), and {_left(room)}"
 
 
 def no_room_after_all(taken_bytes: int, expected_bytes: int, room: Room) -> str | None:
@@ -177,17 +177,22 @@ def no_room_after_all(taken_bytes: int, expected_bytes: int, room: Room) -> str 
     if taken_bytes <= room.free_bytes:
         return None
     times = f"{taken_bytes / max(expected_bytes, 1):.2g} times the {mebibytes(expected_bytes)} that were expected"
-    return f"loaded it takes {mebibytes(taken_bytes)} of memory, {times}, and {_left(room)}"
+    return f"loaded it takes {_whole(taken_bytes)} of memory, {times}, and {_left(room)}"
 
 
 def _left(room: Room) -> str:
     own = f", {mebibytes(room.own_bytes)} by the server itself" if room.own_bytes else ""
     held = f", {mebibytes(room.held_bytes)} are kept for another model's next version" if room.held_bytes else ""
     return (
-        f"{mebibytes(room.free_bytes)} are left:"
+        f"{room.free_bytes // MEBIBYTE:,} MiB are left:"
         f" of {mebibytes(room.capacity_bytes)} {FILLED_AT_MOST:.0%} may be taken, and {mebibytes(room.versions_bytes)}"
         f" are by {room.versions} {'version' if room.versions == 1 else 'versions'}{own}{held}"
     )
+
+
+def _whole(size: int) -> str:
+    """Return what is needed, rounded up: what is left is rounded down, so that no message has the same of both."""
+    return f"{-(-size // MEBIBYTE):,} MiB"
 
 
 def mebibytes(size: int) -> str:

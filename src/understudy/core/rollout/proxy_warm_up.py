@@ -71,8 +71,8 @@ def judge_proxies(
     failed = [f"{_clipped(name, MAX_NAME_CHARACTERS)}: {why}" for name, why in problems.items() if why]
     if failed:
         more = [f"and {len(failed) - MAX_NAMED} more"] if len(failed) > MAX_NAMED else []
-        ready = f"{len(live) - len(failed)} of {len(live)} live ones find it ready"
-        well = f"only proxies reach its model servers, and {ready}"
+        ready = f"{len(live) - len(failed)} of {len(live)} live proxies find it ready"
+        well = f"no model server is reached from here, and {ready}"
         return WarmUpResult(passed=False, detail="; ".join([well, *failed[:MAX_NAMED], *more]))
     found = [answer for answer in answers.values() if answer is not None]
     calls = max(answer.answered for answer in found)

@@ -92,7 +92,7 @@ def test_a_tenth_of_a_servers_memory_stays_free():
     assert room.free_bytes == 100 * MEBIBYTE
     assert no_room(100 * MEBIBYTE, room, was_measured=False) is None
     assert no_room(100 * MEBIBYTE + 1, room, was_measured=True) == (
-        "it needs some 100 MiB of memory (measured at its last load), and 100 MiB are left: of 1,000 MiB 90% may be"
+        "it needs some 101 MiB of memory (measured at its last load), and 100 MiB are left: of 1,000 MiB 90% may be"
         " taken, and 700 MiB are by 3 versions, 100 MiB by the server itself"
     )
 

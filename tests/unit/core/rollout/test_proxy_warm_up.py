@@ -46,7 +46,7 @@ def test_one_proxy_that_does_not_find_it_ready_is_named_with_why_and_holds_it_ba
     found = judge_proxies(proxies, answers, 7)
 
     assert not found.passed
-    assert found.detail.startswith("only proxies reach its model servers, and 1 of 2 live ones find it ready; ")
+    assert found.detail.startswith("no model server is reached from here, and 1 of 2 live proxies find it ready; ")
     assert said in found.detail
     assert found.proxies == ()
 

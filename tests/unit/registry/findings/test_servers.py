@@ -263,13 +263,15 @@ def test_a_server_that_needs_longer_to_say_that_it_serves_than_a_call_may_take_i
 
 def test_servers_that_live_proxies_reach_are_no_problem_for_a_process_that_does_not_reach_them():
     ready = WarmUpResult(passed=True, detail="ready through 1 live proxy")
-    dead = WarmUpResult(passed=False, detail="only proxies reach its model servers, and 1 of 2 live ones find it ready")
+    dead = WarmUpResult(
+        passed=False, detail="no model server is reached from here, and 1 of 2 live proxies find it ready"
+    )
 
     finding = judge_servers("visits", "champion", "1", [AWAY], 0.5, through=ready)
     problem = judge_servers("visits", "champion", "1", [AWAY], 0.5, through=dead)
 
     assert (finding.state, problem.state) == (State.GOOD, State.PROBLEM)
-    assert problem.what.endswith("; only proxies reach its model servers, and 1 of 2 live ones find it ready")
+    assert problem.what.endswith("; no model server is reached from here, and 1 of 2 live proxies find it ready")
     assert finding.what == (
         "reached through proxies: ready through 1 live proxy; "
         "not from here: 10.0.0.8:8001: nothing listens there (2.0 s)"

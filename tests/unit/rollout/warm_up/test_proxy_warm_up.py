@@ -91,7 +91,7 @@ async def test_a_proxy_whose_own_server_is_dead_holds_it_back_by_name():
 
     assert not found.passed
     assert found.detail == (
-        "only proxies reach its model servers, and 1 of 2 live ones find it ready; "
+        "no model server is reached from here, and 1 of 2 live proxies find it ready; "
         "web-2:7: no model server says that it is ready"
     )
 
