@@ -14,14 +14,10 @@ from understudy.core.schema.outputs import Prediction, predictions_of
 from understudy.core.schema.tensors import Datatype, Row
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, InputInvalid, NotValidated
 from understudy.loading.exchanged_inputs import exchanged_inputs
+from understudy.loading.step_calls import MAX_CALL_BYTES, READY_SECONDS, call_seconds, refusal_words
 from understudy.ports.upstream.model_backend import ModelBackend
 
-CALL_SECONDS: Final = 5.0
-"""Of one call; longer where the version's own time-out is."""
-READY_SECONDS: Final = 5.0
 ALL_SECONDS: Final = 300.0
-MAX_CALL_BYTES: Final = 1_048_576
-"""Of the tensors of one call with several cases."""
 MAX_VIOLATIONS: Final = 3
 """Inputs of a case that are named."""
 MAX_FAILED: Final = 100
@@ -123,12 +119,12 @@ async def _ask(version: ModelVersion, backend: ModelBackend, calls: Sequence[Cas
         NotValidated: There is no answer in time, and the server says that it is ready.
         BackendUnavailable: The server is away.
     """
-    seconds = max(CALL_SECONDS, version.timeout_seconds)
+    seconds = call_seconds(version)
     try:
         tensor = await backend.infer([call.row for call in calls], seconds)
         answers = predictions_of(version.output_schema, tensor, len(calls), batch=version.input_schema.batch)
     except BadAnswer as problem:
-        said = f'{problem}; the server says: "{problem.said}"' if problem.said else str(problem)
+        said = refusal_words(problem)
         return [Asked(call, None, Difference(said, inf)) for call in calls]
     except DeadlineExceeded:
         if not await backend.ready(READY_SECONDS):

@@ -13,6 +13,7 @@ from understudy.core.schema.outputs import Prediction, predictions_of
 from understudy.core.schema.schema import merge_with_stored, packed_content
 from understudy.core.schema.tensors import Row
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, Violation
+from understudy.loading.step_calls import call_seconds
 from understudy.ports.upstream.model_backend import ModelBackend
 
 MAX_PAIRS: Final = 120
@@ -20,7 +21,6 @@ MAX_PAIRS: Final = 120
 CASES: Final = 3
 """Cases that have to be right with the same two exchanged."""
 MIN_CASES: Final = 2
-CALL_SECONDS: Final = 5.0
 
 
 async def exchanged_inputs(
@@ -58,7 +58,7 @@ async def _is_right(
         if row is None:
             continue
         try:
-            tensor = await backend.infer([row], max(CALL_SECONDS, version.timeout_seconds))
+            tensor = await backend.infer([row], call_seconds(version))
             (answer,) = predictions_of(version.output_schema, tensor, 1, batch=version.input_schema.batch)
         except BadAnswer:
             return False

@@ -11,16 +11,12 @@ from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.outputs import NOT_FINITE, Prediction, predictions_of
 from understudy.core.schema.tensors import Row
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, InputInvalid, NotValidated
+from understudy.loading.step_calls import MAX_CALL_BYTES, READY_SECONDS, call_seconds, refusal_words, rows_at_once
 from understudy.ports.upstream.model_backend import ModelBackend
 
-CALL_SECONDS: Final = 5.0
-"""A server that takes longer for one of these calls is wedged, unless the version's own time-out is longer."""
-READY_SECONDS: Final = 5.0
 READY_EACH: Final = 10
 """Calls after which the server is asked whether it is ready."""
 ALL_SECONDS: Final = 300.0
-MAX_CALL_BYTES: Final = 1_048_576
-"""Of one call's tensors: longest strings and many rows would be more than a server takes."""
 _SHOWN: Final = 3
 """Inputs of a row that are named, and each in at most so many characters as below."""
 _SHOWN_CHARACTERS: Final = 30
@@ -44,7 +40,7 @@ async def ask_hard_calls(version: ModelVersion, backend: ModelBackend, most_rows
         raise BackendUnavailable("no model server of the version says that it is ready")
     try:
         async with asyncio.timeout(ALL_SECONDS):
-            return await _ask_all(version, backend, min(most_rows, backend.rows_per_call or most_rows))
+            return await _ask_all(version, backend, rows_at_once(backend, most_rows))
     except TimeoutError:
         raise NotValidated(f"its {CALLS} hard calls were not answered within {ALL_SECONDS:g} s") from None
 
@@ -88,13 +84,13 @@ async def _refusal(version: ModelVersion, backend: ModelBackend, call: _Call) ->
     Raises:
         NotValidated: It did not answer in time, or with what no caller may get.
     """
-    seconds = max(CALL_SECONDS, version.timeout_seconds)
+    seconds = call_seconds(version)
     try:
         tensor = await backend.infer(call.rows, seconds)
     except DeadlineExceeded:
         raise NotValidated(f"{call.name}: no answer within {seconds:g} s{_only_row(version, call)}") from None
     except (BackendUnavailable, BadAnswer) as problem:
-        return f'{problem}; the server says: "{problem.said}"' if problem.said else str(problem)
+        return refusal_words(problem)
     try:
         answers = predictions_of(version.output_schema, tensor, len(call.rows), batch=version.input_schema.batch)
     except BadAnswer as problem:

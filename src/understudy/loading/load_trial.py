@@ -13,12 +13,10 @@ from understudy.core.schema.outputs import predictions_of
 from understudy.core.schema.tensors import Row
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, InputInvalid, NotValidated
 from understudy.loading.case_calls import CaseCall, judge
+from understudy.loading.step_calls import READY_SECONDS, call_seconds
 from understudy.ports.upstream.model_backend import ModelBackend
 
 AT_ONCE: Final = 4
-CALL_SECONDS: Final = 5.0
-"""Of one call; longer where the version's own time-out is."""
-READY_SECONDS: Final = 5.0
 PAUSE_SECONDS: Final = 0.01
 """After a call that failed: a server that refuses at once would be asked thousands of times a second."""
 
@@ -34,7 +32,7 @@ class _Trial:
         self._version = version
         self._backend = backend
         self._asked = cycle(asked)
-        self._call_seconds = max(CALL_SECONDS, version.timeout_seconds)
+        self._call_seconds = call_seconds(version)
         self._clock = asyncio.get_running_loop().time
         self._until = self._clock() + seconds
         self.took: list[float] = []

@@ -11,6 +11,7 @@ from understudy.errors import NotValidated
 from understudy.loading.case_calls import CaseCall, ask_cases, ask_together, case_calls
 from understudy.loading.hard_calls import ask_hard_calls
 from understudy.loading.load_trial import measure_load
+from understudy.loading.step_calls import rows_at_once
 from understudy.loading.steps import StepResult, Steps
 from understudy.ports.upstream.model_backend import ConnectBackend, ModelBackend
 
@@ -75,7 +76,7 @@ async def _ask_batches(version: ModelVersion, backend: ModelBackend, calls: Sequ
 
     Of a version that may answer the same inputs otherwise, another answer says nothing.
     """
-    rows = min(most_rows, backend.rows_per_call or most_rows) if version.input_schema.batch else 1
+    rows = rows_at_once(backend, most_rows) if version.input_schema.batch else 1
     return await ask_together(version, backend, calls, rows) if rows > 1 and version.deterministic else ""
 
 

@@ -10,7 +10,8 @@ from understudy.adapters.memory.backend import MemoryBackend
 from understudy.core.requests.hard_inputs import CALLS
 from understudy.core.schema.tensors import Datatype, Row, Tensor
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, NotValidated, UnderstudyError
-from understudy.loading.hard_calls import MAX_CALL_BYTES, ask_hard_calls
+from understudy.loading.hard_calls import ask_hard_calls
+from understudy.loading.step_calls import MAX_CALL_BYTES
 
 VERSION = a_version(input_schema={"features": [{"name": "age", "dtype": "float32", "max": 130}]})
 MOST_ROWS = 128

@@ -17,7 +17,7 @@ from understudy.core.requests.hard_inputs import CALLS
 from understudy.core.schema.tensors import Datatype, Row, Tensor
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, NotValidated
 from understudy.loading.artifact_validation import ArtifactValidation
-from understudy.loading.case_calls import MAX_CALL_BYTES
+from understudy.loading.step_calls import MAX_CALL_BYTES
 from understudy.loading.steps import NO_MORE_STEPS, Steps
 from understudy.loading.validation import ask_version
 
