@@ -302,6 +302,10 @@ bench-treatments: $(VENV)/.dev ## Processor time of a rank call with 1,000 treat
 bench-agent: $(VENV)/.dev ## What an agent costs at rest with 50 versions, and fetching 4 GiB beside dd (4 minutes; BENCH="--only rest")
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.agent $(BENCH)
 
+.PHONY: bench-agent-beside
+bench-agent-beside: $(VENV)/.dev ## A proxy beside an agent that loads 500 MB again and again, in turns with one at rest (4 minutes; two free cores; BENCH="--rounds 3" for a look)
+	@PYTHONPATH=tests $(BIN)/python -m loadtests.agent_beside $(BENCH)
+
 ROWS ?= 3000000
 .PHONY: bench-archive
 bench-archive: $(VENV)/.dev ## Months of the log into Parquet, and ten kill -9 meanwhile (5 minutes; ROWS=300000 for a look)

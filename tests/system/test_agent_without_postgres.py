@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -14,6 +14,9 @@ from e2e.stack import PREDICT_BODIES, Stack, a_stack, sql
 from understudy.adapters import migrations
 from understudy.adapters.dev_server.example_models import example_version
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
+from understudy.adapters.model_servers.control.repository_control import RepositoryControl
+from understudy.adapters.model_servers.control.repository_folder import RepositoryFolder
+from understudy.adapters.model_servers.control.repository_layout import own_layout
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.ports.registry.registry import Actor, NewVersion
 from understudy.registry.changes import register_version
@@ -46,8 +49,22 @@ async def register(lifecycle: Lifecycle, url: str, label: int) -> None:
     await register_version(PostgresRegistry(url), new._replace(group_name="onnx"), Actor("test", "cli", "it is loaded"))
 
 
+async def models_at(control_port: int, folder: Path) -> Collection[str]:
+    """Return what the model server says that it has loaded."""
+    control = RepositoryControl(f"127.0.0.1:{control_port}", RepositoryFolder(folder / "asked", own_layout))
+    try:
+        return await control.loaded()
+    finally:
+        await control.close()
+
+
+@pytest.mark.parametrize(
+    "away_seconds",
+    [0.0, pytest.param(600.0, marks=[pytest.mark.slow, pytest.mark.timeout(900)])],
+    ids=["for a moment", "for ten minutes"],
+)
 async def test_what_proxies_call_is_loaded_again_without_postgres_and_is_all_there_when_that_is_back(
-    stack: Stack, postgres: EmbeddedPostgres
+    stack: Stack, postgres: EmbeddedPostgres, away_seconds: float
 ):
     await migrations.upgrade(postgres.url)
     lifecycle = Lifecycle(stack)
@@ -72,10 +89,17 @@ async def test_what_proxies_call_is_loaded_again_without_postgres_and_is_all_the
         without = await predict(connection, PREDICT_BODIES[1], GIVE_UP_SECONDS)
         print(f"answered {time.monotonic() - began:.1f} s after server and agent were started again")
 
+        over = time.monotonic() + away_seconds
+        while time.monotonic() < over:  # whatever the agent does meanwhile, proxies are answered
+            assert (await predict(connection, PREDICT_BODIES[1]))["version"] == "1"
+            await asyncio.sleep(0.2)
+        loaded = await models_at(lifecycle.control_port, stack.folder)
+
         await asyncio.to_thread(postgres.start)
         await until(postgres.url, "SELECT count(*) FROM AgentLease WHERE renewed_at > now() - INTERVAL '3 seconds'", 1)
         await predict(connection, PREDICT_BODIES[2])
 
     assert without["version"] == "1"
+    assert len(loaded) == 2
     assert (await sql(postgres.url, AVAILABLE))[0][0] == 2
     assert await sql(postgres.url, ENDPOINTS) == endpoints

@@ -44,7 +44,9 @@ UNANSWERABLE = 13.0
 LATE = (1, 12.5)
 """Ages of which a call is late at its first model server, where calls are hedged."""
 AGES = (0, 1, 12.5, UNANSWERABLE, 130, 131, True)
-DIALECTS_SHARE = 0.5
+DIALECTS_SHARE = 0.6
+ONE_OF_A_NAME_SHARE = 0.8
+"""Of requests that have no header twice."""
 """Of the requests."""
 RECEIVE_SECONDS = 1.0
 RESET = b"the connection was reset"
@@ -347,7 +349,10 @@ def a_request(chance: Random) -> bytes:
     framing = chance.choice(FRAMINGS)
     if is_dialects and chance.random() < 0.5:
         headers = DIALECT_HEADERS
-    asked = [*of_body, *chance.sample(headers, chance.choice((0, 0, 1, 2, 3)))]
+    drawn = chance.sample(headers, chance.choice((0, 0, 1, 2, 3)))
+    if chance.random() < ONE_OF_A_NAME_SHARE:  # two of most names are refused
+        drawn = [*{line.partition(":")[0].lower(): line for line in drawn}.values()]
+    asked = [*of_body, *drawn]
     lines = [f"{chance.choice(METHODS)} {target} {chance.choice(PROTOCOLS)}", "Host: x", *asked]
     if framing in ("length", "twice"):
         lines += [f"Content-Length: {len(body)}"] * (1 if framing == "length" else 2)

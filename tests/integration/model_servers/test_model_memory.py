@@ -68,7 +68,7 @@ async def test_a_model_that_does_not_fit_is_refused_with_what_was_measured_and_t
     await budget.look([loaded], {loaded.version_id}, is_idle=True)
     folder, second = await server.fetched("m--2--00000000", 64)
 
-    with pytest.raises(NothingFits, match=r"needs some 140 MiB of memory \(by the size of its files\)") as refused:
+    with pytest.raises(NothingFits, match=r"needs some 141 MiB of memory \(by the size of its files\)") as refused:
         await server.load(budget, "m--2--00000000", folder, second)
 
     assert f"{taken / MEBIBYTE:,.0f} MiB are by 1 version" in refused.value.detail

@@ -15,6 +15,8 @@ from understudy.core.loading.file_names import path_within
 from understudy.errors import ArtifactNotTaken, ArtifactUnreachable
 
 BLOCK_BYTES: Final = 1_048_576
+SYNC_BYTES: Final = 16 * BLOCK_BYTES
+"""After so many bytes they go to the disk: half a gigabyte at once holds up what else the machine does (ADR 184)."""
 
 
 class ArtifactTree:
@@ -63,6 +65,7 @@ class ArtifactTree:
             raise ArtifactNotTaken(f"{self._uri} holds a file without a name")
         self.count_entry(path)
         hashed, self._listing = sha256(), ListingCheck()
+        unsynced = 0
         with nullcontext() if self._folder is None else self._opened(self._folder / path) as file:
             for block in blocks:
                 go_on_unless(self.given_up)
@@ -71,9 +74,12 @@ class ArtifactTree:
                 self._listing.update(block)
                 if file is not None:
                     file.write(block)
+                    unsynced += len(block)
+                if file is not None and unsynced >= SYNC_BYTES:
+                    sync_file(file)
+                    unsynced = 0
             if file is not None:
-                file.flush()
-                os.fsync(file.fileno())
+                sync_file(file)
         self._digests[path] = hashed.hexdigest()
 
     def path_of(self, name: str) -> str:
@@ -141,6 +147,12 @@ class ArtifactTree:
     def _sync(self) -> None:
         for folder, _, _ in os.walk(self._folder) if self._folder is not None else ():
             sync_folder(Path(folder))
+
+
+def sync_file(file: IO[bytes]) -> None:
+    """Have what was written to a file on the disk itself."""
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:
