@@ -8,7 +8,6 @@ Reported: the median of the proxy's processor time a request, and of its p99, of
 Exit status 0: measured and within both bounds; 1: beyond one, or an answer was not as it should be; 2: cannot run here.
 """
 
-import argparse
 import asyncio
 import sys
 import time
@@ -24,8 +23,8 @@ from e2e.lifecycle import Lifecycle
 from e2e.stack import Stack, a_stack
 from worlds.onnx_file import WIDTH, a_matrix_model
 
-from loadtests.beside import add_model, take_turns
-from loadtests.machine import LOAD_CORE, SERVER_CORE, a_folder, on_core, what_is_missing
+from loadtests.beside import add_model, asked_for, take_turns
+from loadtests.machine import LOAD_CORE, SERVER_CORE, a_folder, on_core
 from loadtests.scene import start_stub
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.migrations import upgrade
@@ -128,13 +127,8 @@ async def _until(database: asyncpg.Connection, state: str) -> None:
 
 def main() -> int:
     """Run the benchmark and return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=9, help="pairs of rounds (9)")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each round (10)")
-    given = parser.parse_args()
-    problems = what_is_missing(())
-    if problems:
-        print("the benchmark needs", *problems, sep="\n  ", file=sys.stderr)
+    given = asked_for(__doc__)
+    if given is None:
         return 2
     with on_core(SERVER_CORE), a_folder("us-beside-") as folder, scene(folder) as at:
         return take_turns(at.stack, partial(loading, at), rounds=given.rounds, seconds=given.seconds)

@@ -3,6 +3,8 @@
 Callers come 200 times a second without waiting for each other.
 """
 
+import argparse
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from statistics import median
@@ -12,7 +14,7 @@ import asyncpg
 import orjson
 from e2e.stack import Stack
 
-from loadtests.machine import cpu_seconds
+from loadtests.machine import cpu_seconds, what_is_missing
 from loadtests.open_loop import HttpCaller, call_on_time, due_times
 
 PER_SECOND = 200
@@ -28,6 +30,19 @@ class Round(NamedTuple):
     cpu_us: float
     p99_ms: float
     failed: int
+
+
+def asked_for(description: str | None) -> argparse.Namespace | None:
+    """Return how many rounds are asked for, and how long; ``None``: this machine cannot run them, as was said."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=9, help="pairs of rounds (9)")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each round (10)")
+    given = parser.parse_args()
+    problems = what_is_missing(())
+    if problems:
+        print("the benchmark needs", *problems, sep="\n  ", file=sys.stderr)
+        return None
+    return given
 
 
 async def add_model(database: asyncpg.Connection, port: int) -> None:

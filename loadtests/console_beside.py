@@ -9,7 +9,6 @@ of rounds.
 Exit status 0: measured and within both bounds; 1: beyond one, or an answer was not as it should be; 2: cannot run here.
 """
 
-import argparse
 import asyncio
 import os
 import subprocess
@@ -25,7 +24,7 @@ import orjson
 from e2e.stack import Stack, a_stack
 from worlds.report import reported_world
 
-from loadtests.beside import add_model, take_turns
+from loadtests.beside import add_model, asked_for, take_turns
 from loadtests.console import answering, started
 from loadtests.console_tilt import KEY
 from loadtests.machine import (
@@ -34,7 +33,6 @@ from loadtests.machine import (
     a_folder,
     giving_way,
     on_core,
-    what_is_missing,
 )
 from loadtests.scene import start_stub
 from understudy.adapters.embedded.loopback_ports import free_port
@@ -129,13 +127,8 @@ def scene(folder: Path) -> Iterator[Scene]:
 
 def main() -> int:
     """Run the benchmark and return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=9, help="pairs of rounds (9)")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each round (10)")
-    given = parser.parse_args()
-    problems = what_is_missing(())
-    if problems:
-        print("the benchmark needs", *problems, sep="\n  ", file=sys.stderr)
+    given = asked_for(__doc__)
+    if given is None:
         return 2
     with on_core(LOAD_CORE), a_folder("us-beside-") as folder, scene(folder) as at:
         return take_turns(at.stack, partial(tilting, at), rounds=given.rounds, seconds=given.seconds)
