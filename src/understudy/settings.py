@@ -397,6 +397,9 @@ class Settings(BaseModel):
     server_pid_file: Path | None = None
     """File with the number of that server's process, whose memory the agent measures; without it memory is
     estimated."""
+    server_drain_seconds: float = Field(default=60.0, gt=0, le=3_600)
+    """Longest time that ``understudy server drain --self``, and the end of the server's pod, wait until no proxy can
+    call that server."""
     stage_dir: Path = Path(".understudy/stage")
     """Folder of an agent's artifacts: those that were fetched in ``artifacts``, those that the server may load in
     ``models``, which is its ``--repository``."""

@@ -7,7 +7,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
 from uuid import uuid4
+
+import structlog
 
 from understudy.adapters.artifacts.case_file import read_case_rows
 from understudy.adapters.artifacts.folder_stage import FolderStage
@@ -25,12 +28,15 @@ from understudy.core.loading.memory import PADS
 from understudy.loading.agent import Agent
 from understudy.loading.artifact_validation import ArtifactValidation, AskVersion
 from understudy.loading.memory_budget import MemoryBudget
+from understudy.loading.server_lifetime import ServerLifetime
 from understudy.loading.steps import Steps
 from understudy.loading.version_work import AgentServer
 from understudy.loading.without_registry import WithoutRegistry
 from understudy.monitoring.worker import Job, MonitorWorker
 from understudy.ports.loading.server_control import ServerControl
 from understudy.settings import Settings
+
+_log = structlog.get_logger(__name__)
 
 ROUND_SECONDS = 5.0
 """Time between two rounds without news: what a lost notification, or a server that was restarted, waits."""
@@ -45,6 +51,8 @@ class AgentParts:
     telemetry: PrometheusTelemetry
     listen: Callable[[], Awaitable[None]]
     """Hears of placements until cancelled, or until its connection is lost."""
+    lifetime: ServerLifetime
+    """Of the model server: whether it is ready, and its drain."""
 
 
 @asynccontextmanager
@@ -96,17 +104,27 @@ async def open_agent(settings: Settings) -> AsyncIterator[AgentParts]:
             stranded=agent.look_without_registry,
             answered=agent.leave_to_registry,
         )
-        yield AgentParts(worker, telemetry, lambda: store.listen(worker.hurry))
+        yield AgentParts(worker, telemetry, lambda: store.listen(worker.hurry), agent.lifetime)
 
 
 def _control(settings: Settings, target: str) -> ServerControl:
     models = settings.stage_dir / "models"
+    _make(models)
     if settings.server_kind == "torchserve":
         from understudy.adapters.model_servers.control.torchserve_control import TorchServeControl  # noqa: PLC0415
 
         return TorchServeControl(target, models)
     kind = settings.server_kind
     return RepositoryControl(target, RepositoryFolder(models, LAYOUTS[kind]), kind)
+
+
+def _make(models: Path) -> None:
+    """Make the folder that the server reads: some do not start without it, and in a pod the agent starts first."""
+    try:
+        models.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        advice = "have UNDERSTUDY_STAGE_DIR name a folder that the agent can write"
+        _log.error("agent.stage_not_writable", folder=str(models), problem=str(problem), next=advice)
 
 
 def _validation(settings: Settings, target: str) -> ArtifactValidation:

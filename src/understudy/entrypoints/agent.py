@@ -10,7 +10,7 @@ import structlog
 from understudy.background.tasks import end_tasks
 from understudy.bootstrap.agent import AgentParts, open_agent
 from understudy.entrypoints.logs import log_as_json
-from understudy.entrypoints.metrics_port import metrics_port
+from understudy.entrypoints.metrics_port import Questions, metrics_port
 from understudy.errors import RegistryError
 from understudy.settings import Settings
 
@@ -41,7 +41,9 @@ async def _serve(settings: Settings, opener: OpenAgent) -> int:
             loop.add_signal_handler(number, parts.worker.stop)
         host, port = settings.metrics_host, settings.agent_metrics_port
         try:
-            await stack.enter_async_context(metrics_port(host, port, parts.telemetry.exposition, is_shared=False))
+            questions = _questions(parts, settings.server_drain_seconds)
+            page = parts.telemetry.exposition
+            await stack.enter_async_context(metrics_port(host, port, page, is_shared=False, questions=questions))
         except OSError as problem:
             advice = "set UNDERSTUDY_AGENT_METRICS_PORT to a port that is free"
             _log.error("agent.metrics_port_taken", host=host, port=port, problem=str(problem), next=advice)
@@ -50,6 +52,22 @@ async def _serve(settings: Settings, opener: OpenAgent) -> int:
         await parts.worker.run()
         await end_tasks([listening])
     return 0
+
+
+def _questions(parts: AgentParts, drain_seconds: float) -> Questions:
+    """Return what the metrics port answers beside metrics: what starts and ends the pod of a model server asks that."""
+
+    async def is_ready() -> bool:
+        return parts.lifetime.is_ready
+
+    async def drain() -> bool:
+        parts.lifetime.drain()
+        return True
+
+    async def is_drained() -> bool:
+        return await parts.lifetime.drained(drain_seconds)
+
+    return {"GET /readyz": is_ready, "POST /drain": drain, "GET /drained": is_drained}
 
 
 async def _listen(listen: Callable[[], Awaitable[None]]) -> None:

@@ -1,4 +1,4 @@
-"""``/metrics`` on its own port, with ``/livez`` for processes that have no other port.
+"""``/metrics`` on its own port, with ``/livez`` and what else is asked of processes that have no other port.
 
 All workers of a proxy bind the port (SO_REUSEPORT), the kernel picks one for each scrape, and each exposes the metrics
 of all of them, so that scrapes survive any one worker. A process that exposes only its own metrics binds it alone.
@@ -6,8 +6,9 @@ of all of them, so that scrapes survive any one worker. A process that exposes o
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from ipaddress import ip_address
 
 REQUEST_SECONDS = 5.0
 """For a request to come, and as long again for its answer to go. Making a page of 10,000 models takes two seconds, and
@@ -15,6 +16,15 @@ longer on a machine that is busy: the scraper has a time-out of its own."""
 MAX_OPEN = 32
 """Connections at a time. A further one takes the place of the oldest that has sent no request yet, or is closed."""
 _MAX_LINE = 8_192
+Questions = Mapping[str, Callable[[], Awaitable[bool]]]
+"""What else the port is asked, by method and path (``GET /readyz``): yes is 200, no is 503. Each answers within a bound
+of its own. ``POST`` is for callers on this machine alone."""
+
+
+def is_this_machine(address: str) -> bool:
+    """Whether a caller's address is one that only processes of this machine, or of this pod, have."""
+    parsed = ip_address(address)
+    return (getattr(parsed, "ipv4_mapped", None) or parsed).is_loopback
 
 
 @asynccontextmanager
@@ -24,6 +34,8 @@ async def metrics_port(
     exposition: Callable[[], tuple[bytes, str]],
     *,
     is_shared: bool = True,
+    questions: Questions | None = None,
+    is_near: Callable[[str], bool] = is_this_machine,
     request_seconds: float = REQUEST_SECONDS,
 ) -> AsyncIterator[int]:
     """Serve the metrics while the context lasts; yields the bound port (``port`` may be 0 for a free one).
@@ -47,7 +59,8 @@ async def metrics_port(
                 async with asyncio.timeout(request_seconds):
                     request = await reader.readuntil(b"\r\n\r\n")
                 waiting.pop(writer, None)
-                writer.write(await _page(request, exposition))
+                may_change = is_near(writer.get_extra_info("peername")[0])
+                writer.write(await _page(request, exposition, questions or {}, may_change=may_change))
                 async with asyncio.timeout(request_seconds):
                     await writer.drain()
         finally:
@@ -69,16 +82,28 @@ async def metrics_port(
         yield bound.getsockname()[1]
 
 
-async def _page(request: bytes, exposition: Callable[[], tuple[bytes, str]]) -> bytes:
-    line = request.split(b"\r\n", 1)[0].split(b" ")
-    path = line[1].partition(b"?")[0] if len(line) == 3 and line[0] == b"GET" else b""  # noqa: PLR2004 - verb path version
-    if path == b"/livez":
-        return b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-    if path != b"/metrics":
-        return b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+async def _page(
+    request: bytes, exposition: Callable[[], tuple[bytes, str]], questions: Questions, *, may_change: bool
+) -> bytes:
+    line = request.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+    if len(line) != 3:  # noqa: PLR2004 - method, path, version
+        return _empty("404 Not Found")
+    asked = f"{line[0]} {line[1].partition('?')[0]}"
+    if asked == "GET /livez":
+        return _empty("200 OK")
+    if asked in questions:
+        if line[0] == "POST" and not may_change:
+            return _empty("403 Forbidden")
+        return _empty("200 OK" if await questions[asked]() else "503 Service Unavailable")
+    if asked != "GET /metrics":
+        return _empty("404 Not Found")
     # In a thread: rendering many series would block the event loop for longer than a predict call may wait.
     page, content_type = await asyncio.to_thread(exposition)
     head = (
         f"HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\ncontent-length: {len(page)}\r\nconnection: close\r\n\r\n"
     )
     return head.encode() + page
+
+
+def _empty(status: str) -> bytes:
+    return f"HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".encode()

@@ -20,6 +20,7 @@ from understudy.core.loading.state import LoadingState
 from understudy.core.loading.wanted import RANK
 from understudy.errors import PolicyRefused, ServerNotManageable, UnderstudyError
 from understudy.loading.memory_budget import MemoryBudget
+from understudy.loading.server_lifetime import ServerLifetime
 from understudy.loading.server_refusal import ServerRefusal
 from understudy.loading.sudden_unplacing import DOUBT_SECONDS, SuddenUnplacing
 from understudy.loading.unload_wait import UnloadWait
@@ -87,6 +88,7 @@ class Agent:
         self._telemetry = telemetry
         self._now = now
         self._on_progress = on_progress
+        self.lifetime = ServerLifetime(now, on_progress)
         self._work = VersionWork(
             server,
             store,
@@ -122,11 +124,16 @@ class Agent:
         versions = await self._store.look(report, epoch)
         await self._without_registry.note(versions)
         _count(self._telemetry, versions, problem)
-        if served is None:
+        self.lifetime.note(versions, is_validating=any(action is Action.VALIDATE for action, _ in self._tasks.values()))
+        if served is not None:
+            self._note_answer()
+        elif self.lifetime.is_draining:
+            served = ()  # its endpoints are taken back, whether it answers or not
+        else:
             self._look_again_while_away(problem)
             return  # what it has is unknown; calls that it does not answer go elsewhere
-        self._note_answer()
         doubted = self._sudden.doubted(versions)
+        versions = self.lifetime.seen_by_round(versions)
         named = {served_name(version.model_name, version.version): version for version in versions}
         self._begun.intersection_update(version.version_id for version in versions)
         due = await self._due(named, served, doubted)
@@ -203,7 +210,8 @@ class Agent:
         left = [self._unload_wait.seconds_left(one) for one in waiting]
         # One whose wait is over, and that waits for its turn, is looked at again after a whole pause.
         pauses = [seconds if 0 < seconds < QUIESCING_ROUND_SECONDS else QUIESCING_ROUND_SECONDS for seconds in left]
-        self._look_again_after(min([*pauses, DOUBT_SECONDS] if is_doubted else pauses, default=None))
+        others = [DOUBT_SECONDS if is_doubted else None, self.lifetime.next_round_seconds]
+        self._look_again_after(min(filter(None, [*pauses, *others]), default=None))
 
     def _look_again_after(self, seconds: float | None) -> None:
         """Have one more round after so many seconds, in the place of the one that was to come; ``None``: none."""

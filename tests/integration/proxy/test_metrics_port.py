@@ -6,7 +6,7 @@ import pytest
 from builders import a_version
 
 from understudy.adapters.telemetry.prometheus import COUNTERS, GAUGES, HISTOGRAMS, PrometheusTelemetry
-from understudy.entrypoints.metrics_port import MAX_OPEN, metrics_port
+from understudy.entrypoints.metrics_port import MAX_OPEN, is_this_machine, metrics_port
 
 
 async def fetch(port: int, request: bytes) -> bytes:
@@ -95,3 +95,39 @@ def test_every_metric_has_a_text_and_bounded_labels():
     for text, labels in [*COUNTERS.values(), *GAUGES.values(), *histograms]:
         assert text.endswith(".")
         assert not {"entity_id", "prediction_id", "path"} & set(labels)
+
+
+@pytest.mark.parametrize(("answer", "status"), [(True, b"200 OK"), (False, b"503 ")])
+async def test_a_process_answers_questions_of_its_own_by_method_and_path(answer, status):
+    async def ask() -> bool:
+        return bool(answer)
+
+    questions = {"GET /readyz": ask}
+    async with metrics_port("127.0.0.1", 0, lambda: (b"", "text/plain"), questions=questions) as port:
+        assert (await fetch(port, b"GET /readyz HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 " + status)
+        assert (await fetch(port, b"POST /readyz HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 404")
+
+
+@pytest.mark.parametrize(("is_near", "status"), [(True, b"200 OK"), (False, b"403 ")])
+async def test_what_changes_something_is_for_callers_on_this_machine_alone(is_near, status):
+    asked: list[bool] = []
+
+    async def drain() -> bool:
+        asked.append(True)
+        return True
+
+    questions, page = {"POST /drain": drain}, (b"", "text/plain")
+    async with metrics_port(
+        "127.0.0.1", 0, lambda: page, questions=questions, is_near=lambda address: is_near and address == "127.0.0.1"
+    ) as port:
+        assert (await fetch(port, b"POST /drain HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 " + status)
+
+    assert asked == [True] * is_near
+
+
+@pytest.mark.parametrize(
+    ("address", "is_near"),
+    [("127.0.0.1", True), ("::1", True), ("::ffff:127.0.0.1", True), ("10.0.0.7", False), ("fd00::7", False)],
+)
+def test_a_caller_on_this_machine_is_known_by_its_address(address, is_near):
+    assert is_this_machine(address) is is_near

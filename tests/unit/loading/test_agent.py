@@ -1371,3 +1371,82 @@ def test_a_version_that_ends_its_agent_again_and_again_is_given_up(tmp_path):
         assert world.store.error_of(1) == LoadRefused.code
 
     in_a_world(tmp_path, scenario)
+
+
+def test_a_drain_takes_every_endpoint_back_and_is_over_once_no_proxy_can_call_it(tmp_path):
+    async def scenario(world: World) -> None:
+        await world.load_models(6)
+        world.store.rest(1)  # an idle one, which else would stay
+        world.store.unread_proxies = 1
+        draining = asyncio.get_running_loop().create_task(world.agent.lifetime.drained(60.0))
+        world.agent.lifetime.drain()
+
+        await world.run_for(3)
+        assert not any(world.store.has_endpoint(number) for number in range(1, 7))
+        assert not draining.done()
+        world.store.unread_proxies = 0
+        world.store.calls_are_over = True
+        await world.run_for(LAST_CALLS_SECONDS + 2 * QUIESCING_ROUND_SECONDS)
+
+        assert draining.done()
+        assert draining.result()
+        await world.run_for(60)
+        assert not any(world.store.has_endpoint(number) for number in range(1, 7))
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_a_drain_keeps_the_last_endpoint_of_a_version_with_a_role_until_another_server_has_it(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.calls_are_over = True
+        world.store.place(1, Why.CHAMPION, has_role=True)
+        await world.run_for(1)
+        draining = asyncio.get_running_loop().create_task(world.agent.lifetime.drained(60.0))
+        world.agent.lifetime.drain()
+
+        await world.run_for(20)
+        assert world.store.has_endpoint(1)
+        assert not draining.done()
+        world.store.place(1, Why.CHAMPION, has_role=False)  # it is not the last one any more
+        await world.run_for(LAST_CALLS_SECONDS + 4 * QUIESCING_ROUND_SECONDS)
+
+        assert not world.store.has_endpoint(1)
+        assert draining.done()
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_a_drain_takes_the_endpoints_of_a_server_back_that_does_not_answer(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.calls_are_over = True
+        world.store.place(1, Why.CHAMPION)
+        await world.run_for(1)
+        world.control.available = False
+        world.agent.lifetime.drain()
+
+        await world.run_for(LAST_CALLS_SECONDS + 4 * QUIESCING_ROUND_SECONDS)
+
+        assert not world.store.has_endpoint(1)
+        assert await world.agent.lifetime.drained(0.1)
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_a_drained_server_gets_nothing_again_until_its_agent_is_started_anew(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.calls_are_over = True
+        world.store.place(1, Why.CHAMPION)
+        await world.run_for(1)
+        world.agent.lifetime.drain()
+        await world.run_for(10)
+        world.store.place(2, Why.ASKED)
+        await world.run_for(30)
+        assert await world.loaded() == set()
+
+        await world.agent.close()
+        world.agent = world.new_agent()
+        await world.run_for(5)
+
+        assert await world.loaded() == {NAME, NEXT}
+
+    in_a_world(tmp_path, scenario)

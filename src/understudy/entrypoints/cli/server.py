@@ -1,17 +1,25 @@
 """``understudy server``: the model servers that agents run beside."""
 
+from contextlib import closing
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
+from ipaddress import ip_address
+from typing import Annotated, Final
+
 import typer
 from rich.text import Text
 
+from understudy.entrypoints.cli.shared.environment import read_settings
+from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, show
 from understudy.entrypoints.cli.shared.session import with_control_plane
 from understudy.ports.loading.loading_registry import ServerRecord
 from understudy.registry.findings.loading import server_trouble, server_trouble_line
 
-app = typer.Typer(
-    no_args_is_help=True, help="List the model servers that agents load versions into.", add_completion=False
-)
+app = typer.Typer(no_args_is_help=True, help="The model servers that agents load versions into.", add_completion=False)
+AGENT_SECONDS: Final = 15.0
+"""Longest time that an agent takes to answer, beside its drain."""
 
 SERVER_COLUMNS = (
     Column("server"),
@@ -26,11 +34,6 @@ SERVER_COLUMNS = (
 """Of ``server list``: the state is what people look for when it is bad, and so is never left out."""
 
 
-@app.callback()
-def root() -> None:
-    """Keep ``understudy server`` a group, though ``list`` is its only command."""
-
-
 @app.command("list")
 def list_servers(*, as_json: AsJson = False) -> None:
     """List the model servers with an agent: what each is to have, and has."""
@@ -40,6 +43,62 @@ def list_servers(*, as_json: AsJson = False) -> None:
     # Of the whole words a column would take the whole width: they stand below the table.
     troubles = [Text(server_trouble_line(server), "red") for server in servers if server_trouble(server)]
     show({"servers": [server._asdict() for server in servers]}, text, *troubles, as_json=as_json)
+
+
+@app.command()
+def drain(
+    *,
+    of_itself: Annotated[
+        bool, typer.Option("--self", help="The server of the agent in this container, or on this machine.")
+    ] = False,
+) -> None:
+    """Take back every endpoint of a model server that is about to end, and wait until no proxy can call it.
+
+    The last endpoint of a version with a role stays until another server has one. The wait ends after
+    UNDERSTUDY_SERVER_DRAIN_SECONDS, with exit code 1. The agent begins again only when it is started anew.
+    """
+    if not of_itself:
+        raise CommandRefused(
+            ExitCode.USAGE, "a server is drained by the agent beside it alone: --self", "Run it where that agent runs."
+        )
+    settings = read_settings()
+    host, port, seconds = settings.metrics_host, settings.agent_metrics_port, settings.server_drain_seconds
+    near = _near(host)
+    try:
+        begun = _ask_agent(near, port, "POST", "/drain", AGENT_SECONDS)
+        drained = _ask_agent(near, port, "GET", "/drained", seconds + AGENT_SECONDS)
+    except (OSError, HTTPException) as problem:
+        raise CommandRefused(
+            ExitCode.UNREACHABLE,
+            f"no agent answers at {near}:{port}: {problem}",
+            "Set UNDERSTUDY_METRICS_HOST and UNDERSTUDY_AGENT_METRICS_PORT as the agent has them.",
+        ) from None
+    if begun != HTTPStatus.OK:
+        raise CommandRefused(
+            ExitCode.UNREACHABLE, f"what answers at {near}:{port} is no agent, or an older one", "Restart the agent."
+        )
+    if drained != HTTPStatus.OK:
+        raise CommandRefused(
+            ExitCode.PROBLEM,
+            f"proxies may still call the server {seconds:g} s after its drain began",
+            "The last endpoint of a version with a role stays: understudy server list shows the other servers.",
+        )
+    typer.echo("No proxy calls the server any more.")
+
+
+def _near(host: str) -> str:
+    """Return an address of this machine for one that a process listens at."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    return ("127.0.0.1" if address.version == 4 else "::1") if address.is_unspecified else host  # noqa: PLR2004 - IPv4
+
+
+def _ask_agent(host: str, port: int, method: str, path: str, seconds: float) -> int:
+    with closing(HTTPConnection(host, port, timeout=seconds)) as connection:
+        connection.request(method, path)
+        return connection.getresponse().status
 
 
 def server_row(server: ServerRecord) -> tuple[str | Text, ...]:

@@ -86,7 +86,7 @@ ON_THE_DATABASE = {
 OF_THEIR_OWN = {
     *("context list", "context remove", "context set", "context show", "context use"),
     *("demo", "examples register", "examples traffic", "modelserver", "predict"),
-    *("serve agent", "serve console", "serve monitor", "serve proxy"),
+    *("serve agent", "serve console", "serve monitor", "serve proxy", "server drain"),
     *("source follow", "source show"),
 }
 """Commands that ask neither for another's work: they run a process, call one that is named, keep contexts, or ask

@@ -55,6 +55,7 @@ version show visits 2
 version load visits 2 --group onnx
 version unload visits 2
 server list
+server drain --self
 version retire visits 2 --reason why
 version restore visits 2 --reason why
 model list

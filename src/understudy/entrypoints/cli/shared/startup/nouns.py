@@ -26,7 +26,7 @@ GROUPS = {
     "Models": {
         "version": "Register, load, compare, check, list, show and retire model versions.",
         "model": "List and show models; set who answers their calls.",
-        "server": "List the model servers that agents load versions into.",
+        "server": "The model servers that agents load versions into.",
         "apply": "Make policies what their files say.",
         "diff": "Say how policies differ from their files.",
         "key": "Create, list and revoke callers' keys.",
