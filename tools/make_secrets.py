@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
-LOGINS = ("owner", "proxy", "monitor", "retention", "engineer")
+LOGINS = ("owner", "proxy", "monitor", "retention", "engineer", "agent")
 OTHERS = ("postgres", "grafana", "redis")
 REDIS_LOGIN = "proxy"
 REDIS_COMMANDS = "+mget +set +ping +info +client|setinfo +select +hello"

@@ -1,16 +1,22 @@
 #!/bin/sh
 # Prints the Secrets that the manifests name, from a folder that tools/make_secrets.py made:
 #   deploy/kubernetes/secrets.sh FOLDER | kubectl apply --namespace understudy --filename -
-# With --dev-stores before FOLDER also those of the Postgres and the Redis of overlays/dev, with the passwords of all logins.
+# With --dev-stores before FOLDER also those of the Postgres and the Redis of overlays/dev, with the passwords of all logins;
+# with --agents that of components/agent-sidecar.
 # Nothing is written, and no secret is an argument of a process.
 set -eu
 stores=
-if [ "${1:-}" = --dev-stores ]; then
-  stores=yes
+agents=
+while :; do
+  case "${1:-}" in
+    --dev-stores) stores=yes ;;
+    --agents) agents=yes ;;
+    *) break ;;
+  esac
   shift
-fi
+done
 if [ "$#" -ne 1 ] || [ ! -d "$1" ]; then
-  echo "usage: $0 [--dev-stores] FOLDER: the folder that tools/make_secrets.py made" >&2
+  echo "usage: $0 [--dev-stores] [--agents] FOLDER: the folder that tools/make_secrets.py made" >&2
   exit 2
 fi
 folder=$1
@@ -30,9 +36,10 @@ set -- --from-file="database-url=$folder/monitor_url" --from-file="retention-dat
 [ ! -f "$folder/pagerduty_routing_key" ] || set -- "$@" --from-file="pagerduty-routing-key=$folder/pagerduty_routing_key"
 secret understudy-monitor "$@"
 secret understudy-retention --from-file="database-url=$folder/retention_url"
+[ -z "$agents" ] || secret understudy-agent --from-file="database-url=$folder/agent_url"
 [ -n "$stores" ] || exit 0
 set --
-for login in postgres owner proxy monitor retention engineer; do
+for login in postgres owner proxy monitor retention engineer agent; do
   set -- "$@" --from-file="$folder/${login}_password"
 done
 secret understudy-postgres "$@"

@@ -12,9 +12,9 @@ from understudy.entrypoints.cli.shared.startup.nouns import NOUNS
 from understudy.settings import FILE_SUFFIX, Settings, is_secret, variable_of
 
 IMAGE = "understudy"
-BY_TAG = frozenset({IMAGE, "serving", "torchserve", "tritonserver"})
-"""Images that a tag is enough for: our own, which kustomize and the pipelines name, and the model servers of the trial
-profiles, whose digests were not to be had where this was written."""
+BY_TAG = frozenset({IMAGE, "serving", "torchserve", "tritonserver", "mlserver"})
+"""Images that a tag is enough for: our own, which kustomize and the pipelines name, and the model servers of trial
+profiles and examples, whose digests were not to be had where this was written."""
 OTHERS_READ = frozenset(
     {
         "AWS_ACCESS_KEY_ID",
@@ -89,14 +89,17 @@ def variables() -> Mapping[str, str]:
     return found
 
 
-def variable_problem(name: str, value: str) -> str | None:
-    """Say what is wrong with a variable of one of our processes, if anything is."""
+def variable_problem(name: str, value: str | None) -> str | None:
+    """Say what is wrong with a variable of one of our processes, if anything is.
+
+    Its value is ``None`` where the cluster gives it.
+    """
     field = variables().get(name)
     if field is None and name in OTHERS_READ:
         return None
     if field is None:
         return f"no process reads {name}"
-    if name.endswith(FILE_SUFFIX):
+    if value is None or name.endswith(FILE_SUFFIX):
         return None
     try:
         Settings.model_validate({field: value})

@@ -1,7 +1,9 @@
 """What we ask of every object that is deployed, beyond that its schema is right. Pure: objects in, findings out."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from rigs.deploycheck.agents import SECRETS, agent_of, is_reached_by_proxies_alone, serves_a_model_server
 from rigs.deploycheck.ours import (
     DRAINS_OF,
     command_problem,
@@ -29,6 +31,8 @@ SECRETS_OF: Mapping[str, frozenset[str]] = {
 """Whose password each process may know: docs/reference/sql.md, Roles."""
 ENDING_SECONDS = 8.0
 """Beside the drains of a proxy: the last calls (1 s), shadows (0.5 s), signing off (2 s), spans (2 s), closing."""
+REFERENCE = re.compile(r"(?<!\$)\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
+"""One variable in the value of another: ``$(POD_IP)``."""
 CONFIG_KINDS = ("ConfigMap",)
 SCALERS = ("HorizontalPodAutoscaler", "ScaledObject")
 
@@ -98,7 +102,8 @@ def _has_room_for_its_volumes(pod: Pod) -> Iterator[str]:
 
 
 def _knows_its_own_secrets(pod: Pod) -> Iterator[str]:
-    allowed = SECRETS_OF.get(pod.component)
+    name_of_process = pod.component if agent_of(pod) is None else "agent"
+    allowed = {**SECRETS_OF, "agent": SECRETS}.get(name_of_process)
     if allowed is None:
         return
     mounted = [volume.get("secret", {}).get("secretName") for volume in pod.spec.get("volumes", ())]
@@ -109,7 +114,7 @@ def _knows_its_own_secrets(pod: Pod) -> Iterator[str]:
     ]
     for name in (*mounted, *read):
         if name is not None and name not in allowed:
-            yield f"knows the password of {name}; the {pod.component} may know {', '.join(sorted(allowed))}"
+            yield f"knows the password of {name}; the {name_of_process} may know {', '.join(sorted(allowed))}"
 
 
 def _ends_in_time(pod: Pod) -> Iterator[str]:
@@ -178,10 +183,25 @@ def _is_understood(_pod: Pod, container: Container) -> Iterator[str]:
     problem = command_problem(container.spec.get("args", ()))
     if problem is not None:
         yield problem
-    for name, value in container.environment.items():
-        unknown = variable_problem(name, value)
+    referred = {name for value in container.environment.values() for name in REFERENCE.findall(value)}
+    for entry in container.spec.get("env", ()):
+        unknown = None if entry["name"] in referred else variable_problem(entry["name"], entry.get("value"))
         if unknown is not None:
             yield unknown
+    hook = container.spec.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", ())
+    problem = command_problem(hook[1:]) if hook[:1] == ["understudy"] else None
+    if problem is not None:
+        yield f"preStop: {problem}"
+
+
+def _refers_backwards(_pod: Pod, container: Container) -> Iterator[str]:
+    """Kubernetes leaves ``$(NAME)`` as it is where NAME comes later."""
+    known: set[str] = set()
+    for entry in container.spec.get("env", ()):
+        for name in REFERENCE.findall(str(entry.get("value", ""))):
+            if name not in known:
+                yield f"{entry['name']} refers to $({name}), which is no variable before it"
+        known.add(entry["name"])
 
 
 def _asks_for_a_login(_pod: Pod, container: Container) -> Iterator[str]:
@@ -275,7 +295,9 @@ def _may_be_disrupted_a_little(one: Object, objects: Sequence[Object], _pods: Se
             yield "keeps a node from being drained by a pod that is not ready: unhealthyPodEvictionPolicy: AlwaysAllow"
         return
     pod = pod_of(one)
-    if one["kind"] not in STANDING or pod is None or pod.component not in ("proxy", "monitor"):
+    if one["kind"] not in STANDING or pod is None:
+        return
+    if pod.component not in ("proxy", "monitor") and agent_of(pod) is None:
         return
     budgets = [other for other in objects if other["kind"] == "PodDisruptionBudget"]
     if not any(_selects(budget, pod) for budget in budgets):
@@ -354,6 +376,7 @@ POD_RULES: Sequence[Callable[[Pod], Iterator[str]]] = (
     _knows_its_own_secrets,
     _ends_in_time,
     keeps_its_spool,
+    serves_a_model_server,
 )
 CONTAINER_RULES: Sequence[Callable[[Pod, Container], Iterator[str]]] = (
     _image_is_said,
@@ -362,6 +385,7 @@ CONTAINER_RULES: Sequence[Callable[[Pod, Container], Iterator[str]]] = (
     _is_probed,
     _lets_calls_end,
     _is_understood,
+    _refers_backwards,
     _asks_for_a_login,
     _shows_no_secret,
 )
@@ -370,6 +394,7 @@ OBJECT_RULES: Sequence[Callable[[Object, Sequence[Object], Sequence[Pod]], Itera
     _selects_a_pod,
     _reaches_a_port,
     _is_in_a_network_of_its_own,
+    is_reached_by_proxies_alone,
     _is_scraped,
     _may_be_disrupted_a_little,
     _is_scaled_by_one,

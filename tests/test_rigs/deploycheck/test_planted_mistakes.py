@@ -13,6 +13,7 @@ DOCKERFILE = "Dockerfile"
 BASE = "k8s/base/proxy.yaml"
 COMPONENTS = "k8s/components/"
 STORES = COMPONENTS + "dev-stores/stores.yaml"
+AGENT = COMPONENTS + "agent-sidecar/"
 COMPOSE = "docker-compose.yml"
 WORKFLOW = ".github/workflows/checks.yml"
 NIGHTLY = ".github/workflows/nightly.yml"
@@ -96,6 +97,9 @@ PLANTED: dict[str, list[Mistake]] = {
         Mistake(STORES, "--aclfile, /run", "--dir, /run", "understudy-redis redis: lets any client in"),
         Mistake(STORES, "kind: NetworkPolicy", "kind: NetworkPolicies", "is reached by every pod"),
         Mistake(STORES, "policyTypes: [Ingress, Egress]", "policyTypes: [Egress]", "is reached by every pod"),
+        Mistake(AGENT + "agent.yaml", "          restartPolicy: Always\n", "", "beside or after the server"),
+        Mistake(AGENT + "server.yaml", "path: /drained", "path: /livez", "ends while proxies call it"),
+        Mistake(AGENT + "networkpolicy.yaml", "port: predict", "port: 8501", "is reached at 8501"),
     ],
     "pipelines: schemas": [
         Mistake(WORKFLOW, "    runs-on:", "    run-on:", "run-on"),

@@ -32,7 +32,7 @@ from understudy.adapters.migrations import check, roles_without_rights, upgrade
 from understudy.adapters.redis.checkup import examine_redis
 
 ROOT = Path(__file__).resolve().parents[3]
-LOGINS = ("owner", "proxy", "monitor", "retention", "engineer")
+LOGINS = ("owner", "proxy", "monitor", "retention", "engineer", "agent")
 
 
 def run(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -135,7 +135,13 @@ def test_every_secret_that_compose_reads_is_made(secrets):
 
 
 @pytest.mark.parametrize(
-    ("options", "tree"), [([], "k8s/overlays/prod"), (["--dev-stores"], "k8s/overlays/dev")], ids=["prod", "dev"]
+    ("options", "tree"),
+    [
+        ([], "k8s/overlays/prod"),
+        (["--dev-stores"], "k8s/overlays/dev"),
+        (["--agents"], "k8s/examples/triton-agent"),
+    ],
+    ids=["prod", "dev", "agents"],
 )
 def test_every_secret_that_a_cluster_reads_is_made_and_no_other(options, tree, secrets):
     if shutil.which("kubectl") is None:
@@ -157,7 +163,7 @@ def test_secrets_of_no_folder_are_a_mistake_that_is_said(arguments):
     done = run("sh", "deploy/kubernetes/secrets.sh", *arguments)
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert "usage: deploy/kubernetes/secrets.sh [--dev-stores] FOLDER" in done.stderr
+    assert "usage: deploy/kubernetes/secrets.sh [--dev-stores] [--agents] FOLDER" in done.stderr
 
 
 def _files_of_secrets(tree: str) -> Iterator[tuple[str, set[str]]]:
@@ -171,7 +177,7 @@ def _files_of_secrets(tree: str) -> Iterator[tuple[str, set[str]]]:
         places = {
             volume["name"]: volume["secret"]["secretName"] for volume in spec.get("volumes", ()) if "secret" in volume
         }
-        for container in spec.get("containers", ()):
+        for container in (*spec.get("containers", ()), *spec.get("initContainers", ())):
             for mount in container.get("volumeMounts", ()):
                 if mount["name"] not in places:
                     continue
