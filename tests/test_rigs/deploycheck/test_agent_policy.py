@@ -12,7 +12,11 @@ from rigs.deploycheck.manifests import built_trees
 from rigs.deploycheck.policy import judge
 
 ROOT = Path(__file__).resolve().parents[3]
-EXAMPLES = {"k8s/examples/triton-agent": "triton", "k8s/examples/mlserver-agent": "mlserver"}
+EXAMPLES = {
+    "k8s/examples/triton-agent": "triton",
+    "k8s/examples/mlserver-agent": "mlserver",
+    "k8s/examples/tfserving-agent": "tfserving",
+}
 Objects = list[dict[str, Any]]
 
 
