@@ -72,10 +72,9 @@ def owners_of(
         EntityIdInvalid: No place names one and none is drawn, two places differ, or one cannot be used.
         InputInvalid: The same of the category.
     """
-    alone = _only_name(whose, entity) if rows == 1 and category is None else None
+    alone = only_entity(whose, None if entity is None else entity.value) if rows == 1 and category is None else None
     if alone is not None:
-        text = _text_of(ENTITY_ID, alone.value, alone.place, EntityIdInvalid, alone.pointer)
-        return Owners(((text, None),), _CALL)
+        return Owners(((alone, None),), _CALL)
     entities, of_rows = _one_each(ENTITY_ID, whose.entities, (whose.entity, entity), rows, EntityIdInvalid)
     categories, _ = _one_each(CATEGORY, whose.categories, (whose.category, category), rows, InputInvalid)
     found = EntityFrom.ROW if of_rows else EntityFrom.CALL
@@ -88,14 +87,25 @@ def owners_of(
     return Owners(tuple(zip(entities, categories or (None,) * rows, strict=True)), found)
 
 
-def _only_name(whose: Whose, entity: Named | None) -> Named | None:
-    """Return what names the entity of a call of one row, as of most calls: its body, its header, or both alike."""
-    named = whose.entity
+def only_entity(whose: Whose, by_header: str | None) -> str | None:
+    """Return the entity of a call of one row that names no category: as text, by body, by header, or by both alike.
+
+    ``None`` where that cannot be told so simply: :func:`owners_of` decides, and alone refuses.
+
+    Args:
+        whose: What its body says.
+        by_header: What its header says.
+    """
     if whose.entities is not None or whose.categories is not None or whose.category is not None:
         return None
-    if named is None or entity is None:
-        return named or entity
-    return named if named.value == entity.value else None
+    if whose.entity is None:
+        named = by_header
+    else:
+        named = whose.entity.value
+        if by_header is not None and by_header != named:
+            return None
+    is_good = type(named) is str and 0 < len(named) <= MAX_ENTITY_ID and "\x00" not in named
+    return named if is_good else None
 
 
 def _one_each(

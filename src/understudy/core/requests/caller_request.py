@@ -71,10 +71,6 @@ class CallerRequest(Value, frozen=True, gc=False):
             typed = DrawnTypedRow if is_drawn else TypedRow
             decoder, contents, rows = self.packed.decoder, self.packed.rows, self.rows
             length = decoder.hashed_length
-            if len(contents) == 1:
-                (content,), ((entity_id, category),) = contents, owners.rows
-                digest = sha256(length + content).hexdigest()
-                return (typed(entity_id, category, Assembled((content,), digest, ()), decoder, b"", None, rows),)
             return [  # the hash is input_hash_of(), as read_predict() makes it
                 typed(
                     entity_id, category, Assembled((content,), sha256(length + content).hexdigest(), ()), decoder,

@@ -21,7 +21,7 @@ from understudy.core.requests.infer_tensors import InferTensor, request_of, requ
 from understudy.core.requests.predict import FeatureRows
 from understudy.core.requests.strict_json import parse
 from understudy.core.requests.tensor_inputs import shown
-from understudy.core.requests.typed_bodies import typed_bodies_of
+from understudy.core.requests.typed_bodies import TypedInfer, typed_bodies_of
 from understudy.core.schema.schema import InputSchema
 from understudy.errors import MalformedBody
 
@@ -43,20 +43,26 @@ def read_infer(body: bytes, header_length: int | None, schema: InputSchema) -> I
         InputInvalid: Values do not fit the inputs, or are named by nothing that the version has.
         NotOffered: It asks for sequences, shared memory or classification.
     """
-    return read_plain_infer(body, header_length, schema) or read_any_infer(body, header_length, schema)
+    found = read_plain_infer(body, header_length, schema)
+    if found is None:
+        return read_any_infer(body, header_length, schema)
+    return infer_call_of(found, body, header_length, schema)
 
 
-def read_plain_infer(body: bytes, header_length: int | None, schema: InputSchema) -> InferCall | None:
+def read_plain_infer(body: bytes, header_length: int | None, schema: InputSchema) -> TypedInfer | None:
     """Read a whole body as :func:`read_infer` does, in one pass; ``None`` of one that is not of the plainest form."""
     typed = typed_bodies_of(schema)
     if typed is None:
         return None
     if header_length is None:
-        found = typed.infer(body, None)
-    else:
-        found = typed.infer(body[:header_length], body[header_length:])
-    if found is None:
-        return None
+        return typed.infer(body, None)
+    return typed.infer(body[:header_length], body[header_length:])
+
+
+def infer_call_of(found: TypedInfer, body: bytes, header_length: int | None, schema: InputSchema) -> InferCall:
+    """Return the call of a body that :func:`read_plain_infer` read."""
+    typed = typed_bodies_of(schema)
+    assert typed is not None
 
     def reread() -> FeatureRows:
         return read_any_infer(body, header_length, schema).request.rows

@@ -1,6 +1,6 @@
 """Infer calls of the Open Inference Protocol, apart from the message that they come in: what a caller may ask for."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from understudy.core.requests.caller_request import CallerRequest, refuse_inputs
@@ -47,12 +47,19 @@ class InferCall(Value, frozen=True, gc=False):
         Raises:
             InputInvalid: With the place of the first other one.
         """
-        if not names:
-            return
-        for index, one in enumerate(self.outputs):
-            if one.name not in names and not (names_version and one.name == VERSION_OUTPUT):
-                detail = f"{shown(model_name)} has no output {shown(one.name)}; it has: {', '.join(names)}"
-                raise refuse_inputs(f"/outputs/{index}/name", detail)
+        require_outputs(self.outputs, model_name, names, names_version=names_version)
+
+
+def require_outputs(
+    wanted: Iterable[WantedOutput], model_name: str, names: Collection[str], *, names_version: bool = True
+) -> None:
+    """Do what :meth:`InferCall.require_outputs` does with outputs that a caller names."""
+    if not names:
+        return
+    for index, one in enumerate(wanted):
+        if one.name not in names and not (names_version and one.name == VERSION_OUTPUT):
+            detail = f"{shown(model_name)} has no output {shown(one.name)}; it has: {', '.join(names)}"
+            raise refuse_inputs(f"/outputs/{index}/name", detail)
 
 
 class WantedOutputs:

@@ -96,14 +96,18 @@ class TypedRequest(Slotted, gc=False):
         return single_values(version.input_schema.features, self.inputs, stored)
 
 
-class FeatureRows(Protocol):
+class FeaturesOf(Protocol):
+    """The features of rows by their places."""
+
+    def __getitem__(self, place: int, /) -> Mapping[str, Any]:
+        """Return one row's."""
+
+
+class FeatureRows(FeaturesOf, Protocol):
     """The features of a call's rows."""
 
     def __len__(self) -> int:
         """How many rows there are."""
-
-    def __getitem__(self, place: int, /) -> Mapping[str, Any]:
-        """Return one row's."""
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
         """Return each row's, in order."""
@@ -112,7 +116,7 @@ class FeatureRows(Protocol):
 class TypedRow(TypedRequest, gc=False):
     """A row of a call in another protocol whose values the typed decoder took; its features are made when asked for."""
 
-    _rows: FeatureRows = ()
+    _rows: FeaturesOf = ()
     _row: int = 0
 
     @property
@@ -125,6 +129,20 @@ class DrawnTypedRow(TypedRow, gc=False):
     """The same of a caller who named no entity."""
 
     is_drawn: ClassVar[bool] = True
+
+
+def only_row(entity_id: str, content: bytes, decoder: TypedDecoder, features: FeaturesOf) -> TypedRow:
+    """Return the request of a call's only row, without a category.
+
+    Args:
+        entity_id: Whose it is.
+        content: What ``decoder`` packed.
+        decoder: Of the version's inputs.
+        features: Has the row's in the first place.
+    """
+    # The hash is input_hash_of(), as read_predict() makes it.
+    assembled = Assembled((content,), sha256(decoder.hashed_length + content).hexdigest(), ())
+    return TypedRow(entity_id, None, assembled, decoder, b"", None, features)
 
 
 def read_predict(body: bytes, decoder: TypedDecoder | None) -> PredictRequest | TypedRequest:

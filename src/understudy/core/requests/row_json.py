@@ -25,7 +25,7 @@ from understudy.core.requests.tensor_inputs import (
     caller_inputs_of,
     shown,
 )
-from understudy.core.requests.typed_bodies import typed_bodies_of
+from understudy.core.requests.typed_bodies import TypedRows, typed_bodies_of
 from understudy.core.schema.features import MAX_NAME_SHOWN
 from understudy.core.schema.schema import InputSchema
 from understudy.core.schema.tensors import Datatype, shape_text
@@ -52,15 +52,20 @@ class RowCall(Value, frozen=True, gc=False):
 
 def read_row_body(body: bytes, schema: InputSchema) -> RowCall:
     """Read a whole body; raises as :func:`read_row_json`, and :class:`MalformedBody` where it is no JSON."""
-    return read_plain_rows(body, schema) or read_row_json(parse(body), schema)
+    found = read_plain_rows(body, schema)
+    return read_row_json(parse(body), schema) if found is None else row_call_of(found, body, schema)
 
 
-def read_plain_rows(body: bytes, schema: InputSchema) -> RowCall | None:
+def read_plain_rows(body: bytes, schema: InputSchema) -> TypedRows | None:
     """Read a body as :func:`read_row_body` does, in one pass; ``None`` of one that is not in the plainest form."""
     typed = typed_bodies_of(schema)
-    found = None if typed is None else typed.rows(body)
-    if typed is None or found is None:
-        return None
+    return None if typed is None else typed.rows(body)
+
+
+def row_call_of(found: TypedRows, body: bytes, schema: InputSchema) -> RowCall:
+    """Return the call of a body that :func:`read_plain_rows` read."""
+    typed = typed_bodies_of(schema)
+    assert typed is not None
 
     def reread() -> FeatureRows:
         return read_row_json(parse(body), schema).request.rows

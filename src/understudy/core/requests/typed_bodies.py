@@ -138,13 +138,14 @@ class TypedBodies:
         if b"\\" in body or not body.isascii():
             return None
         try:
-            found = self._rows(body)
+            listed, entity_id, named, signature, parameters = astuple(self._rows(body))
             pack = self._decoder.pack
-            rows = [pack(*astuple(row)) for row in found.instances]
+            rows: Sequence[bytes]
+            rows = (pack(*astuple(listed[0])),) if len(listed) == 1 else [pack(*astuple(row)) for row in listed]
         except UNREADABLE:
             return None
-        signature, parameters = found.signature_name, found.parameters
-        entity, category = _in_body(found.entity_id, "/entity_id"), _in_body(found.category, "/category")
+        entity = None if entity_id is UNSET else Named(entity_id, "the body", "/entity_id")
+        category = None if named is UNSET else Named(named, "the body", "/category")
         keys = 1 + (entity is not None) + (category is not None) + (signature is not UNSET)
         if parameters is not UNSET:
             keys += 1 + _count(parameters)
@@ -215,7 +216,8 @@ def _infer_with(*data: Any) -> Any:
 
 def _count(parameters: _Parameters) -> int:
     """Return how many keys there are: as many colons as keys, and none is repeated."""
-    return sum(one is not UNSET for one in astuple(parameters))
+    entity_id, category, binary = astuple(parameters)
+    return (entity_id is not UNSET) + (category is not UNSET) + (binary is not UNSET)
 
 
 def _outputs_of(listed: Sequence[_Output], *, binary: bool) -> tuple[WantedOutput, ...] | None:
@@ -232,10 +234,6 @@ def _whose(parameters: _Parameters) -> Whose:
         return UNSAID
     entity = _in_parameters(parameters.entity_id, "/parameters/entity_id")
     return Whose(None, None, entity, _in_parameters(parameters.category, "/parameters/category"))
-
-
-def _in_body(value: str | UnsetType, pointer: str) -> Named | None:
-    return None if value is UNSET else Named(value, "the body", pointer)
 
 
 def _in_parameters(value: str | UnsetType, pointer: str) -> Named | None:

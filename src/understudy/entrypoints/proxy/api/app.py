@@ -159,7 +159,7 @@ class Proxy:
 
     def _fast_path(self, handler: PredictHandler, parts: Parts) -> FastPath:
         settings = self.settings
-        dialects: dict[str, PlainDialect] = dict(zip(DIALECT_VERBS, (KServeV1(), OpenInference()), strict=True))
+        dialects: dict[str, PlainDialect[Any]] = dict(zip(DIALECT_VERBS, (KServeV1(), OpenInference()), strict=True))
         return FastPath(
             handler,
             self.new_id,

@@ -1,11 +1,12 @@
 """What a dialect is: how a protocol's call is read, and how its answer is worded."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.core.requests.caller_entity import Whose
 from understudy.core.requests.caller_request import CallerRequest
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.codec import split_bytes_elements
@@ -203,16 +204,46 @@ class Dialect(Protocol):
         """
 
 
-class PlainDialect(Dialect, Protocol):
+class Plain(Protocol):
+    """What a plain body says, which was read in one pass."""
+
+    @property
+    def rows(self) -> Sequence[bytes]:
+        """Its rows, packed as the typed decoder of the version's inputs packs them."""
+
+    @property
+    def whose(self) -> Whose:
+        """What it says of that."""
+
+
+P = TypeVar("P", bound=Plain)
+RowWords: TypeAlias = tuple[bytes, bytes]
+"""The answer to a call of one row: header lines beside the receipt's, and the body."""
+
+
+class PlainDialect(Dialect, Protocol[P]):
     """A protocol whose plain bodies are read in one pass."""
 
-    def read_plain(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading | None:
-        """Read a call whose body is plain, on the event loop; ``None`` of one that is not.
+    def read_plain(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> P | None:
+        """Read a body that is plain, on the event loop; ``None`` of one that is not. Raises as :meth:`read`.
 
         Args:
             body: At most :data:`INLINE_BYTES`.
             fields: As of :meth:`read`.
             version: As of :meth:`read`.
+        """
+
+    def reading_of(self, plain: P, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading:
+        """Return the call of a body that is plain; the arguments are those of :meth:`read_plain`, and what it found."""
+
+    def word_row(self, plain: P, call: Call, output: RowOutput, *, names_version: bool) -> RowWords | None:
+        """Word the answer to a plain body of one row, as :attr:`Reading.word` does; ``None``: that has to.
+
+        Args:
+            plain: The body.
+            call: It has a prediction.
+            output: What the server answered; there is no other output beside it.
+            names_version: Whether callers are told who answered.
         """
 
     def read_other(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading:

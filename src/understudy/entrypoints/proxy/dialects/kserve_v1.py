@@ -10,23 +10,34 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from understudy.core.requests.row_json import RowCall, read_examples, read_plain_rows, read_row_body, read_row_json
+from understudy.core.requests.row_json import (
+    RowCall,
+    read_examples,
+    read_plain_rows,
+    read_row_body,
+    read_row_json,
+    row_call_of,
+)
 from understudy.core.requests.strict_json import parse
 from understudy.core.requests.tensor_inputs import nested
+from understudy.core.requests.typed_bodies import TypedRows
 from understudy.core.routing.policy import ModelVersion, ServingPolicy
 from understudy.core.schema.codec import split_bytes_elements
+from understudy.core.schema.row_output import RowOutput
 from understudy.core.schema.tensors import Datatype
 from understudy.entrypoints.proxy.dialects.dialect import (
     INLINE_LISTED_BYTES,
     Answered,
     Output,
     Reading,
+    RowWords,
     Worded,
     is_short_json,
 )
 from understudy.entrypoints.proxy.dialects.signature import require_signature
-from understudy.entrypoints.proxy.messages.reply import JSON_ALONE
+from understudy.entrypoints.proxy.messages.reply import JSON_ALONE, JSON_LINES
 from understudy.errors import NotOffered
+from understudy.serving.call import Call
 
 _BYTES = Datatype.BYTES
 BYTES_SUFFIX = "_bytes"
@@ -48,11 +59,31 @@ class KServeV1:
         del fields
         return _read(read_row_body(body, version.input_schema), version)
 
-    def read_plain(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading | None:
+    def read_plain(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> TypedRows | None:
         """See :class:`.PlainDialect`."""
         del fields
-        call = read_plain_rows(body, version.input_schema)
-        return None if call is None else _read(call, version)
+        found = read_plain_rows(body, version.input_schema)
+        if found is not None and found.signature is not None:
+            require_signature(found.signature, version, "/signature_name")
+        return found
+
+    def reading_of(
+        self, plain: TypedRows, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion
+    ) -> Reading:
+        """See :class:`.PlainDialect`."""
+        del fields
+        return _read(row_call_of(plain, body, version.input_schema), version)
+
+    def word_row(self, plain: TypedRows, call: Call, output: RowOutput, *, names_version: bool) -> RowWords | None:
+        """See :class:`.PlainDialect`."""
+        del plain, call, names_version  # the receipt alone says who answered
+        if output.datatype is _BYTES:
+            return None
+        values = np.frombuffer(output.content, output.datatype.numpy_dtype)
+        if len(output.shape) != 1:
+            values = values.reshape(output.shape)
+        text = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
+        return JSON_LINES, b'{"predictions":[%b]}' % text
 
     def read_other(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading:
         """See :class:`.PlainDialect`."""

@@ -4,32 +4,39 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
+import numpy as np
 import orjson
 
 from understudy import __version__
-from understudy.core.requests.infer_body import FRAMING, read_any_infer, read_infer, read_plain_infer
-from understudy.core.requests.infer_call import VERSION_OUTPUT, InferCall, WantedOutput
+from understudy.core.requests.infer_body import FRAMING, infer_call_of, read_any_infer, read_infer, read_plain_infer
+from understudy.core.requests.infer_call import VERSION_OUTPUT, InferCall, WantedOutput, require_outputs
 from understudy.core.requests.tensor_inputs import MAX_ROWS
+from understudy.core.requests.typed_bodies import TypedInfer
 from understudy.core.routing.policy import ModelVersion, ServingPolicy
 from understudy.core.schema.codec import join_bytes_elements
+from understudy.core.schema.row_output import RowOutput
 from understudy.core.schema.tensors import Datatype
 from understudy.entrypoints.proxy.dialects.dialect import (
     FLAT,
     INLINE_TENSOR_BYTES,
+    UNNAMED_OUTPUT,
     Answered,
     Output,
     Reading,
+    RowWords,
     Worded,
     is_short_json,
     output_names,
 )
 from understudy.entrypoints.proxy.messages.answers import literal
 from understudy.entrypoints.proxy.messages.headers import TENSORS_AT_HEADER, content_length
-from understudy.entrypoints.proxy.messages.reply import JSON_ALONE, Header
+from understudy.entrypoints.proxy.messages.reply import JSON_ALONE, JSON_LINES, Header
 from understudy.errors import HeaderInvalid
+from understudy.serving.call import Call
 
 _BYTES = Datatype.BYTES
 BINARY: Header = (b"content-type", b"application/octet-stream")
+_BINARY_LINES = b"%b: %b\r\n%b: %%d\r\n" % (*BINARY, TENSORS_AT_HEADER)
 EXTENSIONS = ("binary_tensor_data", "parameters", "model_configuration", "statistics")
 MAX_IDS = 64
 """Prediction ids of rows that an answer names."""
@@ -48,10 +55,40 @@ class OpenInference:
         """See :class:`.Dialect`."""
         return _read(read_infer(body, _header_length(fields), version.input_schema), version)
 
-    def read_plain(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading | None:
+    def read_plain(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> TypedInfer | None:
         """See :class:`.PlainDialect`."""
-        call = read_plain_infer(body, _header_length(fields), version.input_schema)
-        return None if call is None else _read(call, version)
+        found = read_plain_infer(body, _header_length(fields), version.input_schema)
+        if found is not None and found.outputs:
+            require_outputs(found.outputs, version.model_name, output_names(version.output_schema))
+        return found
+
+    def reading_of(
+        self, plain: TypedInfer, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion
+    ) -> Reading:
+        """See :class:`.PlainDialect`."""
+        return _reading_of(infer_call_of(plain, body, _header_length(fields), version.input_schema))
+
+    def word_row(self, plain: TypedInfer, call: Call, output: RowOutput, *, names_version: bool) -> RowWords | None:
+        """See :class:`.PlainDialect`."""
+        is_binary, version = plain.binary, call.version
+        name = output.name or version.output_schema.tensor or UNNAMED_OUTPUT
+        if plain.outputs:
+            wanted = plain.outputs[0]
+            if len(plain.outputs) > 1 or wanted.name != name:
+                return None
+            is_binary = wanted.binary
+        who = (version.version, call.role) if names_version else (None, None)
+        model_name, generation, datatype = version.model_name, call.policy.generation, output.datatype
+        template = _template(model_name, *who, generation, name, datatype.wire_name, output.shape, is_binary)
+        own_id, prediction_id = _id_text(plain.id), call.prediction_id.encode()
+        if is_binary:
+            text = template % (own_id, prediction_id, len(output.content))
+            return _BINARY_LINES % len(text), text + output.content
+        if datatype is _BYTES:
+            return None
+        values = np.frombuffer(output.content, datatype.numpy_dtype)
+        listed = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
+        return JSON_LINES, template % (own_id, prediction_id, listed)
 
     def read_other(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading:
         """See :class:`.PlainDialect`."""
@@ -71,12 +108,14 @@ def _header_length(fields: Mapping[bytes, bytes]) -> int | None:
 def _read(call: InferCall, version: ModelVersion) -> Reading:
     if call.outputs:
         call.require_outputs(version.model_name, output_names(version.output_schema))
+    return _reading_of(call)
+
+
+def _reading_of(call: InferCall) -> Reading:
     return Reading(call.request, partial(_worded, call), call.timeout_seconds)
 
 
 def _worded(call: InferCall, answered: Answered) -> Worded:
-    if len(answered.calls) == 1 and not call.outputs and not answered.has_more:
-        return _worded_alone(call, answered)
     entries: list[bytes] = []
     contents: list[bytes] = []
     for one, output, shape in outputs_of(call, answered):
@@ -90,26 +129,6 @@ def _worded(call: InferCall, answered: Answered) -> Worded:
     return _framed(text, contents)
 
 
-def _worded_alone(call: InferCall, answered: Answered) -> Worded:
-    """Word the one output of one row, as most answers are."""
-    first, output = answered.calls[0], answered.output
-    template = _template(
-        answered.target.model_name,
-        version_of(answered),
-        first.policy.generation,
-        answered.role if answered.names_version else None,
-        output.name,
-        output.datatype.wire_name,
-        answered.shape,
-        call.binary,
-    )
-    own_id, prediction_id = _id_text(call.id), first.prediction_id.encode()
-    if not call.binary:
-        return Worded(JSON_ALONE, template % (own_id, prediction_id, _listed(output)))
-    content = output.content
-    return _framed(template % (own_id, prediction_id, b"%d" % len(content)), (content,))
-
-
 def _framed(text: bytes, contents: Sequence[bytes]) -> Worded:
     """Return an answer: its JSON, and the bytes that follow it."""
     if not contents:
@@ -121,17 +140,20 @@ def _framed(text: bytes, contents: Sequence[bytes]) -> Worded:
 def _template(  # noqa: PLR0917 - cached by place
     model_name: str,
     version: str | None,
-    generation: int,
     role: str | None,
+    generation: int,
     output_name: str,
     wire_name: str,
-    shape: tuple[int, ...],
-    binary: bool,  # noqa: FBT001 - as above
+    row_shape: tuple[int, ...],
+    is_binary: bool,  # noqa: FBT001 - as above
 ) -> bytes:
-    """Return the JSON of one output's answer with places for the caller's id, the prediction's, and values or size."""
+    """Return the JSON of the answer to one row, with places for the caller's id, the prediction's, and values or size.
+
+    A row that is read in one pass has a dimension of the rows, and so has its answer.
+    """
     who, receipt = _answer_parts(model_name, version, generation, role)
-    head = _entry_head(output_name, wire_name, shape)
-    values = b',"parameters":{"binary_data_size":%b}}' if binary else b',"data":%b}'
+    head = _entry_head(output_name, wire_name, (1, *row_shape))
+    values = b',"parameters":{"binary_data_size":%d}}' if is_binary else b',"data":%b}'
     return b'%b%%b,"parameters":{"prediction_id":"%%b%b},"outputs":[%b%b]}' % (
         literal(who),
         literal(receipt),

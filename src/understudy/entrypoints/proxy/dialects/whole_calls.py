@@ -11,14 +11,27 @@ from typing import Any, ClassVar
 
 import structlog
 
-from understudy.core.requests.caller_entity import EntityFrom
+from understudy.core.requests.caller_entity import EntityFrom, only_entity
+from understudy.core.requests.predict import only_row
+from understudy.core.routing.policy import ModelVersion
+from understudy.core.schema.outputs import Prediction
 from understudy.core.value import Slotted
 from understudy.entrypoints.proxy.access.caller_access import Admitted
-from understudy.entrypoints.proxy.dialects.dialect import Outcome, PlainDialect, Reading, Target
+from understudy.entrypoints.proxy.dialects.compression import coding_for
+from understudy.entrypoints.proxy.dialects.dialect import (
+    INLINE_OUTPUT_BYTES,
+    Outcome,
+    Plain,
+    PlainDialect,
+    Reading,
+    Target,
+)
 from understudy.entrypoints.proxy.dialects.handler import Choice, DialectHandler, Wording, reply, reply_now
-from understudy.entrypoints.proxy.messages.answers import identify
+from understudy.entrypoints.proxy.messages.answers import Receipt, identify
 from understudy.entrypoints.proxy.messages.headers import (
     ACCEPTED_CODINGS_HEADER,
+    CATEGORY_HEADER,
+    ENTITY_HEADER,
     HeaderFields,
     RequestOptions,
     header_lines,
@@ -27,7 +40,7 @@ from understudy.entrypoints.proxy.messages.headers import (
 from understudy.entrypoints.proxy.messages.reply import JSON_ALONE, JSON_LINES, Reply
 from understudy.entrypoints.proxy.predict.fast_path import FastTarget, ResponseWriter
 from understudy.errors import InternalFault, UnderstudyError
-from understudy.serving.call import Asked, Call
+from understudy.serving.call import UNREAD, Asked, Call
 from understudy.serving.turn import Predictor
 from understudy.serving.turn_group import TurnGroup
 
@@ -39,29 +52,59 @@ and what else has come is served between."""
 _log = structlog.get_logger(__name__)
 
 
-class _Whole(Slotted):
-    """A call of which all has come: it gathers its rows, and gives its answer to its writer."""
+class _PlainBody(Slotted, gc=False):
+    """The body of a call of one row that was read in one pass; what few calls need of it is made when asked for."""
 
-    dialect: PlainDialect
-    target: Target
+    dialect: PlainDialect[Any]
+    plain: Plain
+    body: bytes
+    fields: HeaderFields
+    version: ModelVersion
+    """Whose inputs it names."""
+    _reading: Reading | None = None
+
+    @property
+    def reading(self) -> Reading:
+        """What it says, in the form that calls of several rows have."""
+        if self._reading is None:
+            self._reading = self.dialect.reading_of(self.plain, self.body, self.fields, self.version)
+        return self._reading
+
+    def __getitem__(self, place: int) -> Mapping[str, Any]:
+        """Return a row's features."""
+        return self.reading.request.rows[place]
+
+
+class _Whole(Asked):
+    """A call of which all has come: it asks for its only row, or gathers its rows, and answers by its writer."""
+
+    keeps_output: ClassVar[bool] = True
+    dialect: PlainDialect[Any]
     path: str
     fields: HeaderFields
     body: bytes
     writer: ResponseWriter
     calls: "WholeCalls"
-    found: "list[Call | Exception | None]"
-    """What came of each row; empty for a call of one row, which ends by itself."""
+    choice: Choice | None = None
+    plain: _PlainBody | None = None
+    """Of a call of one row that nothing else is asked of; any other one has a ``reading``."""
+    reading: Reading | None = None
+    found: "list[Call | Exception | None] | None" = None
+    """What came of each of several rows."""
     left: int = 0
     """Rows that have not ended."""
-    reading: Reading | None = None
-    choice: Choice | None = None
+
+    def on_result(self, found: Call | Exception) -> None:
+        """End with the only row."""
+        self.calls.end_row(self, found)
 
     def take(self, row: int, found: Call | Exception) -> None:
         """Take a row that has ended."""
+        assert self.found is not None
         self.found[row] = found
         self.left -= 1
         if not self.left:
-            ended, self.found = self.found, []  # a row leads here: a reference cycle
+            ended, self.found = self.found, None  # a row leads here: a reference cycle
             self.calls.end(self, ended)
 
 
@@ -75,17 +118,6 @@ class _Row(Asked):
     def on_result(self, found: Call | Exception) -> None:
         """Tell the call."""
         self._of.take(self._row, found)
-
-
-class _OnlyRow(Asked):
-    """The row of a call that has no other."""
-
-    keeps_output: ClassVar[bool] = True
-    _of: _Whole
-
-    def on_result(self, found: Call | Exception) -> None:
-        """End the call."""
-        self._of.calls.end(self._of, (found,))
 
 
 class _Known(Slotted):
@@ -103,6 +135,11 @@ class _Turn(Slotted):
     counts: dict[tuple[str, str, EntityFrom], int]
     """Calls by their model, by the name of their protocol, and where their entities were found."""
 
+    def add(self, call: _Whole, found: EntityFrom) -> None:
+        """Count a call that was read."""
+        place = call.model_name, call.dialect.name, found
+        self.counts[place] = self.counts.get(place, 0) + 1
+
 
 class WholeCalls:
     """Takes whole calls of the dialects that it is given, and answers by callback.
@@ -119,7 +156,7 @@ class WholeCalls:
         self,
         handler: DialectHandler,
         predictor: Predictor,
-        dialects: Mapping[str, PlainDialect],
+        dialects: Mapping[str, PlainDialect[Any]],
         *,
         now: Callable[[], float],
         new_id: Callable[[], str],
@@ -142,7 +179,8 @@ class WholeCalls:
             return False
         handler.in_flight += 1
         dialect = self._dialects[target.verb]
-        self._turn.add(_Whole(dialect, Target(target.model_name), target.path, fields, body, writer, self, []))
+        name, path = target.model_name, target.path
+        self._turn.add(_Whole(name, UNREAD, None, None, None, dialect, path, fields, body, writer, self))
         return True
 
     def _begin(self, calls: list[_Whole]) -> None:
@@ -164,44 +202,65 @@ class WholeCalls:
         fields, dialect, body = call.fields, call.dialect, call.body
         options = wishes_of(fields)
         call.choice = choice = self._choice(call, options, turn)
-        reading = dialect.read_plain(body, fields, choice.schema_of)
-        if reading is None:
-            if not dialect.is_short(body, fields):
-                self._start(self._read_late(call, options, turn.arrived))
-                return ()
-            reading = dialect.read_other(body, fields, choice.schema_of)
-        return self._asked(call, reading, options, turn)
+        version = choice.schema_of
+        plain = dialect.read_plain(body, fields, version)
+        if plain is not None:
+            if self._is_alone(call, plain, version):
+                call.forced_version = choice.forced
+                if options.timeout_seconds is not None:
+                    call.timeout_seconds = self._handler.handler.time_left(options, turn.arrived)
+                turn.add(call, EntityFrom.CALL)
+                return (call,)
+            return self._asked(call, dialect.reading_of(plain, body, fields, version), options, turn)
+        if not dialect.is_short(body, fields):
+            self._start(self._read_late(call, options, turn.arrived))
+            return ()
+        return self._asked(call, dialect.read_other(body, fields, version), options, turn)
+
+    @staticmethod
+    def _is_alone(call: _Whole, plain: Plain, version: ModelVersion) -> bool:
+        """Whether a body asks for one row of an entity, and of no category; that is what the call asks for then."""
+        fields, rows = call.fields, plain.rows
+        header = fields.get(ENTITY_HEADER)
+        if len(rows) != 1 or CATEGORY_HEADER in fields or not (header is None or header.isascii()):
+            return False
+        entity_id = only_entity(plain.whose, None if header is None else header.decode())
+        decoder = version.input_schema.decoder
+        if entity_id is None or decoder is None:
+            return False
+        call.plain = body = _PlainBody(call.dialect, plain, call.body, fields, version)
+        call.request = only_row(entity_id, rows[0], decoder, body)
+        return True
 
     def _choice(self, call: _Whole, options: RequestOptions, turn: _Turn) -> Choice:
         """Admit a caller to a model, once in a turn, charge the call, and return whose answer it asks for.
 
         Raises what speaks against it.
         """
-        handler, target = self._handler.handler, call.target
-        place = options.authorization, target.model_name
+        handler = self._handler.handler
+        place = options.authorization, call.model_name
         known = turn.known.get(place)
         if known is None:
-            known = turn.known[place] = _Known(handler.access.admitted(options, target.model_name))
+            known = turn.known[place] = _Known(handler.access.admitted(options, call.model_name))
         if known.caller.is_limited:
             handler.access.charge(known.caller, call.fields, turn.arrived)
         choice = known.choice
         if choice is None:
-            choice = known.choice = self._handler.chosen(target, call.fields)
+            choice = known.choice = self._handler.chosen(Target(call.model_name), call.fields)
         return choice
 
     def _asked(self, call: _Whole, reading: Reading, options: RequestOptions, turn: _Turn) -> Sequence[Asked]:
         """Return the rows of a call that was read."""
-        target, choice = call.target, call.choice
+        choice = call.choice
         assert choice is not None
         rows = self._handler.asked(reading, choice, options, call.fields, turn.arrived)
         call.reading = reading
-        place = target.model_name, call.dialect.name, rows.found
-        turn.counts[place] = turn.counts.get(place, 0) + 1
-        name, seconds, forced = target.model_name, rows.timeout_seconds, rows.forced
-        count = len(rows.requests)
+        turn.add(call, rows.found)
+        seconds, forced, count = rows.timeout_seconds, rows.forced, len(rows.requests)
         if count == 1:
-            return (_OnlyRow(name, rows.requests[0], seconds, forced, None, call),)
-        call.left, call.found = count, [None] * count
+            call.request, call.timeout_seconds, call.forced_version = rows.requests[0], seconds, forced
+            return (call,)
+        call.left, call.found, name = count, [None] * count, call.model_name
         return [_Row(name, request, seconds, forced, None, call, row) for row, request in enumerate(rows.requests)]
 
     async def _read_late(self, call: _Whole, options: RequestOptions, arrived: float) -> None:
@@ -222,6 +281,35 @@ class WholeCalls:
         for place, calls in turn.counts.items():
             self._handler.count(*place, calls)
 
+    def end_row(self, call: _Whole, found: Call | Exception) -> None:
+        """Answer a call whose only row has ended; raises nothing."""
+        try:
+            answer = None if call.plain is None or isinstance(found, Exception) else self._row_answer(call, found)
+        except Exception as defect:  # noqa: BLE001 - it is answered E500, and logged
+            self._answer(call, defect)
+            return
+        if answer is None:
+            self.end(call, (found,))
+        else:
+            self._handler.handler.in_flight -= 1
+            call.writer.answer(200, *answer)
+
+    def _row_answer(self, call: _Whole, found: Call) -> tuple[bytes, bytes] | None:
+        """Return header lines and body of an answer as most are; ``None`` of an error, or of one that is unusual."""
+        prediction, body = found.prediction, call.plain
+        output = prediction.output if isinstance(prediction, Prediction) else None
+        if found.error is not None or body is None or output is None or output.beside:
+            return None
+        accepted, names_version = call.fields.get(ACCEPTED_CODINGS_HEADER), self._handler.handler.version_headers
+        if len(output.content) > (INLINE_OUTPUT_BYTES if accepted is None else INLINE_CODED_BYTES):
+            return None
+        words = body.dialect.word_row(body.plain, found, output, names_version=names_version)
+        if words is None or (accepted is not None and coding_for(accepted, len(words[1])) is not None):
+            return None
+        lines, text = words
+        receipt = Receipt(found, found.version.version, found.role, names_version)
+        return lines + receipt.lines + identify(call.fields, self._new_id)[1], text
+
     def end(self, call: _Whole, found: Sequence[Call | Exception | None]) -> None:
         """Answer a call whose rows have ended; raises nothing."""
         try:
@@ -229,10 +317,11 @@ class WholeCalls:
                 if isinstance(one, Exception):  # it left a row without a route
                     self._answer(call, one)
                     return
-            assert call.reading is not None
+            reading = call.reading if call.plain is None else call.plain.reading
+            assert reading is not None
             assert call.choice is not None
             rows: Sequence[Call] = found  # type: ignore[assignment]  # each has ended, and none as a problem
-            ended = self._handler.ended(call.reading, rows, call.target, call.choice)
+            ended = self._handler.ended(reading, rows, Target(call.model_name), call.choice)
             accepted = call.fields.get(ACCEPTED_CODINGS_HEADER)
             if isinstance(ended, Wording) and _is_long(ended, accepted):
                 self._start(self._answer_late(call, ended, accepted))
