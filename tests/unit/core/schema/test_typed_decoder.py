@@ -1,6 +1,7 @@
 """What the decoder of a version's inputs takes, it takes as the ordinary reader does."""
 
 import json
+import math
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,9 @@ from understudy.core.schema.compile import compile_input_schema
 from understudy.core.schema.schema import InputSchema
 from understudy.core.schema.typed_decoder import MAX_ORDERED_FIELDS, MAX_TYPED_FIELDS
 from understudy.errors import UnderstudyError
+
+BIG = 9.2e18
+"""A number beyond this may have been an integer of more than 64 bits: the general way decides."""
 
 FEATURES: list[dict[str, Any]] = [
     {"name": "age", "dtype": "float32", "min": 0, "max": 130},
@@ -186,3 +190,26 @@ def test_versions_that_take_the_same_inputs_share_a_decoder_and_others_read_agai
 def test_there_is_no_decoder_where_bodies_would_often_not_fit_it(features):
     dtype = "string" if features[0]["dtype"] == "string" else "float32"
     assert a_schema(dtype, features).decoder is None
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.floats(width=32),
+            st.sampled_from([0.0, -0.0, 1.0, 1e-45, -9e18, 9e18, 9.1e18, 1e19, -1e19, 3e38, math.nan, math.inf]),
+        ),
+        min_size=2,
+        max_size=2,
+    ),
+    st.sampled_from([{}, {"min": 0}, {"max": 1}, {"min": 0, "max": 1}, {"min": -1e9}]),
+)
+def test_packed_numbers_are_taken_as_they_are_where_they_would_be_as_json(values: list[float], bounds: dict[str, Any]):
+    features = [{"name": name, "dtype": "float32", **bounds} for name in "ab"]
+    tensors = [{"name": "input", "dtype": "float32", "features": ["a", "b"]}]
+    decoder = compile_input_schema({"features": features, "tensors": tensors, "batch": True}).decoder
+    assert decoder is not None
+    content = struct.pack("<2f", *values)
+    least, greatest = bounds.get("min", -math.inf), bounds.get("max", math.inf)
+    are_good = all(max(least, -BIG) <= one <= min(greatest, BIG) for one in struct.unpack("<2f", content))
+
+    assert decoder.rows_in(content) == ((content,) if are_good else None)

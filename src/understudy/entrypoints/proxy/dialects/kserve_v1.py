@@ -79,11 +79,8 @@ class KServeV1:
         del plain, call, names_version  # the receipt alone says who answered
         if output.datatype is _BYTES:
             return None
-        values = np.frombuffer(output.content, output.datatype.numpy_dtype)
-        if len(output.shape) != 1:
-            values = values.reshape(output.shape)
-        text = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
-        return JSON_LINES, b'{"predictions":[%b]}' % text
+        rows = np.frombuffer(output.content, output.datatype.numpy_dtype).reshape((1, *output.shape))
+        return JSON_LINES, b'{"predictions":%b}' % orjson.dumps(rows, option=orjson.OPT_SERIALIZE_NUMPY)
 
     def read_other(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading:
         """See :class:`.PlainDialect`."""
