@@ -12,6 +12,7 @@ from understudy.core.requests.predict import (
     PredictRequest,
     TypedRequest,
     TypedRow,
+    only_row,
 )
 from understudy.core.requests.tensor_inputs import LONG_ELEMENTS, MAX_ROWS, InputPlaces, NamedInput, shown
 from understudy.core.schema.features import feature_at
@@ -70,6 +71,9 @@ class CallerRequest(Value, frozen=True, gc=False):
         if self.packed is not None:
             typed = DrawnTypedRow if is_drawn else TypedRow
             decoder, contents, rows = self.packed.decoder, self.packed.rows, self.rows
+            if len(contents) == 1:
+                ((entity_id, category),) = owners.rows
+                return (only_row(entity_id, category, contents[0], decoder, rows, kind=typed),)
             length = decoder.hashed_length
             return [  # the hash is input_hash_of(), as read_predict() makes it
                 typed(

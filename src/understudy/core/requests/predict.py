@@ -131,18 +131,28 @@ class DrawnTypedRow(TypedRow, gc=False):
     is_drawn: ClassVar[bool] = True
 
 
-def only_row(entity_id: str, content: bytes, decoder: TypedDecoder, features: FeaturesOf) -> TypedRow:
-    """Return the request of a call's only row, without a category.
+def only_row(
+    entity_id: str,
+    category: str | None,
+    content: bytes,
+    decoder: TypedDecoder,
+    features: FeaturesOf,
+    *,
+    kind: type[TypedRow] = TypedRow,
+) -> TypedRow:
+    """Return the request of a call's only row.
 
     Args:
         entity_id: Whose it is.
+        category: Of the call.
         content: What ``decoder`` packed.
         decoder: Of the version's inputs.
         features: Has the row's in the first place.
+        kind: Says whether the entity was drawn.
     """
     # The hash is input_hash_of(), as read_predict() makes it.
     assembled = Assembled((content,), sha256(decoder.hashed_length + content).hexdigest(), ())
-    return TypedRow(entity_id, None, assembled, decoder, b"", None, features)
+    return kind(entity_id, category, assembled, decoder, b"", None, features)
 
 
 def read_predict(body: bytes, decoder: TypedDecoder | None) -> PredictRequest | TypedRequest:

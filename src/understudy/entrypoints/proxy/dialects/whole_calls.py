@@ -229,7 +229,7 @@ class WholeCalls:
         if entity_id is None or decoder is None:
             return False
         call.plain = body = _PlainBody(call.dialect, plain, call.body, fields, version)
-        call.request = only_row(entity_id, rows[0], decoder, body)
+        call.request = only_row(entity_id, None, rows[0], decoder, body)
         return True
 
     def _choice(self, call: _Whole, options: RequestOptions, turn: _Turn) -> Choice:
