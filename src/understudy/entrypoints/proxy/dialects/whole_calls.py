@@ -205,7 +205,7 @@ class WholeCalls:
         version = choice.schema_of
         plain = dialect.read_plain(body, fields, version)
         if plain is not None:
-            if self._is_alone(call, plain, version):
+            if self._takes_only_row(call, plain, version):
                 call.forced_version = choice.forced
                 if options.timeout_seconds is not None:
                     call.timeout_seconds = self._handler.handler.time_left(options, turn.arrived)
@@ -218,8 +218,8 @@ class WholeCalls:
         return self._asked(call, dialect.read_other(body, fields, version), options, turn)
 
     @staticmethod
-    def _is_alone(call: _Whole, plain: Plain, version: ModelVersion) -> bool:
-        """Whether a body asks for one row of an entity, and of no category; that is what the call asks for then."""
+    def _takes_only_row(call: _Whole, plain: Plain, version: ModelVersion) -> bool:
+        """Whether a body asks for one row, of an entity and of no category: then the call itself asks for it."""
         fields, rows = call.fields, plain.rows
         header = fields.get(ENTITY_HEADER)
         if len(rows) != 1 or CATEGORY_HEADER in fields or not (header is None or header.isascii()):
