@@ -1,11 +1,14 @@
-"""A real S3 server (moto's), and a bucket of each test in it."""
+"""A real S3 server (moto's), and a bucket of each test in it; no authority of the machine is trusted."""
 
 import os
 from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
+from loopback.authorities import no_authorities
 from loopback.s3 import LOGIN, an_s3_server, make_bucket
+
+__all__ = ["bucket", "no_authorities", "s3_endpoint", "s3_login"]
 
 
 @pytest.fixture(scope="session")

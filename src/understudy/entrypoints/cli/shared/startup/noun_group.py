@@ -1,5 +1,6 @@
 """The command line's framework: a group of commands that imports a noun when it is called."""
 
+from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
@@ -32,12 +33,19 @@ class NounGroup(TyperGroup):
 
 def load(name: str) -> Any:
     """Import a noun's module and return its command."""
+    command = _command(name)
+    end_loading()
+    return command
+
+
+@lru_cache(maxsize=len(NOUNS))
+def _command(name: str) -> Any:
+    """Build a noun's command, once for all command lines of a process: it is made of hundreds of options."""
     module = import_module(f"{_PACKAGE}.{name}")
     if hasattr(module, "__path__"):
         module = import_module(f"{module.__name__}.commands")
     command = get_command(module.app)
     command.name = name
-    end_loading()
     return command
 
 
