@@ -169,7 +169,7 @@ def postgres() -> Iterator[PostgresServer]:
     installations = [found for found in find_installations() if wanted in (None, str(found.major))]
     # A worker process that reads for others costs more than it saves where nothing is on a disk.
     parameters = FAST | ({"io_method": "sync"} if installations[0].major >= POSTGRES_WITH_IO_METHODS else {})
-    # The server has no TLS. A client that asks it for some makes a context of TLS before: a third of its time to connect.
+    # The server has no TLS, and making the context to ask it for some is a third of a connection's cost to the client.
     with server_folder() as folder, pytest.MonkeyPatch.context() as environment:
         environment.setenv("PGSSLMODE", "disable")
         put_migrated_cluster(folder / "pg", installations, parameters)
