@@ -279,6 +279,8 @@ class Settings(BaseModel):
     """What calls model servers over gRPC: our own client in the event loop's thread, or gRPC's library."""
     hedge_ratio: float = Field(default=0.05, ge=0, le=0.5)
     """Most hedged requests for each call to a version with several replicas; 0 turns hedging off."""
+    discovery_seconds: float = Field(default=5.0, ge=0.5, le=300)
+    """Between two questions for the addresses of a name, of versions whose ``backend.discover`` is true."""
     challenger_budget_ratio: float = Field(default=0.4, gt=0, le=1)
     """Share of the deadline that a challenger may use before the champion answers instead."""
     shadow_limit: int = Field(default=64, ge=0)

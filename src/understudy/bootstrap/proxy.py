@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from understudy.adapters.disk.snapshot_file import JsonSnapshotFile
 from understudy.adapters.local_cache import PredictionMemory
+from understudy.adapters.model_servers.addresses import Discovery
 from understudy.adapters.model_servers.connect import PROTOCOLS, replicas_of
 from understudy.adapters.model_servers.replicas.hedged_call import Hedging
+from understudy.adapters.model_servers.system_resolver import SystemResolver
 from understudy.adapters.postgres.experiments.outcomes import PostgresOutcomeStore
 from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 from understudy.adapters.postgres.rollout.warm_ups import PostgresWarmUpInbox
@@ -75,6 +77,7 @@ class Parts:
             replicas = replicas_of(caller.backend)
             if replicas is not None:
                 labels = (caller.version.model_name, caller.version.version)
+                self.telemetry.set("replicas_known", replicas.known, *labels)
                 self.telemetry.set("replicas_ejected", replicas.ejected, *labels)
                 self.telemetry.set("upstream_in_flight", replicas.in_flight, *labels)
         self.telemetry.share()
@@ -96,7 +99,8 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
         spool = open_spool(settings, telemetry, stack)
         log = open_log(settings, spool, telemetry)
         last_calls = stack.enter_context(ExitStack())  # once the backends have ended all
-        backends = BackendPool(partial(_make_caller, settings, telemetry))
+        discovery = Discovery(SystemResolver(), settings.discovery_seconds)
+        backends = BackendPool(partial(_make_caller, settings, telemetry, discovery))
         stack.push_async_callback(backends.close)
         shared_cache = _open_shared_cache(settings, telemetry, stack)
         feed = await _open_feed(settings, telemetry, backends, shared_cache, stack)
@@ -134,11 +138,15 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
         yield parts
 
 
-def _make_caller(settings: Settings, telemetry: PrometheusTelemetry, version: ModelVersion) -> BatchingCaller:
-    count_hedge = partial(telemetry.count, "hedges_total", version.model_name, version.version)
+def _make_caller(
+    settings: Settings, telemetry: PrometheusTelemetry, discovery: Discovery, version: ModelVersion
+) -> BatchingCaller:
+    labels = (version.model_name, version.version)
+    hedging = Hedging(settings.hedge_ratio, settings.backend_calls, partial(telemetry.count, "hedges_total", *labels))
+    count_failure = partial(telemetry.count, "discovery_failures_total", *labels)
     return BatchingCaller(
         version,
-        connector_of(settings)(version, hedging=Hedging(settings.hedge_ratio, settings.backend_calls, count_hedge)),
+        connector_of(settings)(version, hedging=hedging, discovery=discovery._replace(on_failure=count_failure)),
         concurrency=settings.backend_concurrency,
         gap_seconds=settings.backend_gap_seconds,
         batch_rows=settings.backend_batch_rows,

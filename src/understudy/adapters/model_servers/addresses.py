@@ -5,7 +5,7 @@ If gRPC resolved the name itself, it might get another address than the one that
 
 import asyncio
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -18,10 +18,11 @@ from understudy.core.upstream.endpoint_rules import (
     parse_target,
 )
 from understudy.errors import BackendUnavailable
+from understudy.ports.upstream.resolver import Resolver
 
 RESOLVE_SECONDS = 5.0
 MAX_ADDRESSES = 16
-"""Of one name that are tried; a name with more is a list of replicas, which ModelEndpoint is for."""
+"""Of one name that are tried; a name with more is a list of replicas, which ``backend.discover`` makes of it."""
 
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
@@ -37,6 +38,16 @@ class Tls(NamedTuple):
     """Whose certificates are taken, in PEM; ``None``: the usual public ones'."""
 
 
+class Discovery(NamedTuple):
+    """How the addresses of names become replicas."""
+
+    resolver: Resolver
+    interval_seconds: float = 5.0
+    """Between two questions for the addresses of a name."""
+    on_failure: Callable[[], None] = lambda: None
+    """Called each time that a name is not resolved, or its answer is refused."""
+
+
 class Wire(NamedTuple):
     """How the replicas of a version are reached."""
 
@@ -47,6 +58,8 @@ class Wire(NamedTuple):
     """Sent with every call, such as a token."""
     grpc_client: GrpcClient = DEFAULT_GRPC_CLIENT
     """What calls it, where it speaks gRPC."""
+    discovery: Discovery | None = None
+    """Makes a replica of each address that an endpoint's name has; ``None``: each endpoint is one replica."""
 
 
 PLAIN_WIRE = Wire()
@@ -64,11 +77,20 @@ async def find_addresses(endpoint: str, rules: EndpointRules) -> tuple[Target, S
     except ValueError as problem:
         raise BackendUnavailable(f"the endpoint {endpoint[:60]!r} cannot be used: {problem}") from None
     addresses = [target.literal] if target.literal is not None else await _resolve(target)
+    require_permitted(endpoint, target, addresses, rules)
+    return target, addresses
+
+
+def require_permitted(endpoint: str, target: Target, addresses: Sequence[Address], rules: EndpointRules) -> None:
+    """Refuse an endpoint of which one address may not be connected to.
+
+    Raises:
+        BackendUnavailable: There is one; the message names it.
+    """
     for address in addresses:
         why = judge_address(target.host, address, rules)
         if why is not None:
             raise BackendUnavailable(f"the endpoint {endpoint} is refused: {address} {why}")
-    return target, addresses
 
 
 async def _resolve(target: Target) -> list[Address]:

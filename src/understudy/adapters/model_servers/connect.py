@@ -4,7 +4,14 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from understudy.adapters.model_servers.addresses import DEFAULT_GRPC_CLIENT, GrpcClient, Metadata, Tls, Wire
+from understudy.adapters.model_servers.addresses import (
+    DEFAULT_GRPC_CLIENT,
+    Discovery,
+    GrpcClient,
+    Metadata,
+    Tls,
+    Wire,
+)
 from understudy.adapters.model_servers.http.invocations import InvocationsBackend
 from understudy.adapters.model_servers.http.json_service import JsonServiceBackend
 from understudy.adapters.model_servers.http.oip import OipHttpBackend
@@ -13,6 +20,7 @@ from understudy.adapters.model_servers.oip import OipBackend
 from understudy.adapters.model_servers.replicas.hedged_call import NO_HEDGING, Hedging
 from understudy.adapters.model_servers.replicas.replica_set import ReplicaSet
 from understudy.adapters.model_servers.server_backend import ServerBackend
+from understudy.adapters.model_servers.system_resolver import SystemResolver
 from understudy.adapters.model_servers.tfserving import TfServingBackend
 from understudy.adapters.model_servers.torchserve import TorchServeBackend
 from understudy.core.routing.policy import ModelVersion
@@ -49,6 +57,7 @@ def connect(
     rules: EndpointRules = NO_RULES,
     ca_file: Path | None = None,
     grpc_client: GrpcClient = DEFAULT_GRPC_CLIENT,
+    discovery: Discovery | None = None,
 ) -> ModelBackend:
     """Return the version's backend; its channels open at the first call.
 
@@ -65,16 +74,21 @@ def connect(
     host name: ``true`` trusts the authorities in ``ca_file`` (the usual public ones without one),
     ``{"ca_env": "UNDERSTUDY_BACKEND_CA_CHURN"}`` those in the file that this variable names.
 
+    With ``discover`` among the settings each address of an endpoint's name is a replica, which comes and goes as
+    ``discovery`` finds it; without one, as the system's resolver does.
+
     Addresses are judged by ``rules`` when a channel is opened. Servers over gRPC are called by ``grpc_client``.
 
     Raises:
         BackendUnavailable: If no backend speaks the version's protocol, ``token_env`` names a variable that may not be
-            sent or is not set, ``hedge`` is neither true nor false, ``tls`` cannot be read or its file cannot.
+            sent or is not set, ``hedge`` or ``discover`` is neither true nor false, ``tls`` cannot be read or its file
+            cannot.
     """
     kind = _BACKENDS.get(version.protocol)
     if kind is None:
         raise BackendUnavailable(f"this release speaks no protocol {version.protocol!r} to model servers")
-    wire = wire_of(version, environment, rules=rules, ca_file=ca_file)._replace(grpc_client=grpc_client)
+    wire = wire_of(version, environment, rules=rules, ca_file=ca_file)
+    wire = wire._replace(grpc_client=grpc_client, discovery=_discovery_of(version, discovery))
     return kind(version, hedging if _may_be_hedged(version) else NO_HEDGING, wire)
 
 
@@ -102,6 +116,13 @@ def _may_be_hedged(version: ModelVersion) -> bool:
     if not isinstance(asked, bool):
         raise BackendUnavailable("backend.hedge must be true or false")
     return asked
+
+
+def _discovery_of(version: ModelVersion, discovery: Discovery | None) -> Discovery | None:
+    asked = version.backend.get("discover", False)
+    if not isinstance(asked, bool):
+        raise BackendUnavailable("backend.discover must be true or false")
+    return (discovery or Discovery(SystemResolver())) if asked else None
 
 
 def _tls_of(version: ModelVersion | ModelAt, environment: Mapping[str, str], ca_file: Path | None) -> Tls | None:

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from understudy.adapters.model_servers.addresses import Discovery
 from understudy.adapters.model_servers.connect import PROTOCOLS, connect, examine
 from understudy.adapters.model_servers.description import describe
+from understudy.adapters.model_servers.system_resolver import SystemResolver
 from understudy.bootstrap.session import Session
 from understudy.core.loading.cases import CaseRows
 from understudy.core.rollout.state import WarmUpResult
@@ -27,9 +29,16 @@ from understudy.settings import Settings
 
 
 def connector_of(settings: Settings) -> Callable[..., ModelBackend]:
-    """Return :func:`understudy.adapters.model_servers.connect.connect` with the operator's rules and authorities."""
+    """Return :func:`understudy.adapters.model_servers.connect.connect` with the operator's rules and authorities.
+
+    The versions that one connector connects share a resolver.
+    """
     return partial(
-        connect, rules=settings.endpoint_rules, ca_file=settings.backend_ca, grpc_client=settings.grpc_client
+        connect,
+        rules=settings.endpoint_rules,
+        ca_file=settings.backend_ca,
+        grpc_client=settings.grpc_client,
+        discovery=Discovery(SystemResolver(), settings.discovery_seconds),
     )
 
 

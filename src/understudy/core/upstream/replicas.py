@@ -187,6 +187,21 @@ def healths_after(healths: Sequence[Health], index: int, result: CallResult, now
     return changed
 
 
+def health_of_newcomer(now: float) -> Health:
+    """Return what is known about a replica that has just been discovered: it gets no call before a probe is good."""
+    return Health(ejected_until=now)
+
+
+def healths_with_choice(healths: Sequence[Health], now: float) -> list[Health]:
+    """Return what is known about the replicas that a change of the set has left, of which one at least gets calls.
+
+    Where all are ejected they are half-open, and calls find out which of them serve.
+    """
+    if not all(health.ejected for health in healths):
+        return list(healths)
+    return [health_after_probe(health, ready=True, now=now) for health in healths]
+
+
 def health_after_probe(health: Health, ready: bool, now: float) -> Health:  # noqa: FBT001  # a probe has two results
     """Return what is known about an ejected or suspect replica after a probe: a good one makes it half-open.
 

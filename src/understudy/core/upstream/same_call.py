@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 WITHOUT_VERSIONS: Final = frozenset({"mlflow", "json"})
 """Protocols in which a call names neither a model nor a version; ``json`` may do so in its path and body."""
-_SENT_ALIKE: Final = frozenset({"model_name", "version", "hedge", "tls", "answers_as", "typed_contents"})
+_SENT_ALIKE: Final = frozenset({"model_name", "version", "hedge", "tls", "discover", "answers_as", "typed_contents"})
 """``backend`` settings that are compared by themselves, or say how a call is made and never what it asks for."""
 _DEFAULTS: Final = {"signature_name": "serving_default", "service_path": "inference.GRPCInferenceService"}
 

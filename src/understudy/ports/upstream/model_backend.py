@@ -15,6 +15,13 @@ class ServerSeen(NamedTuple):
     """Round trip of the probe over an open connection; of one that is not ready, until that was known."""
     problem: str = ""
     """Why it does not serve the version; empty: it says that it does."""
+    address: str = ""
+    """Which of its name's addresses it is, where each of them is a replica."""
+
+    @property
+    def place(self) -> str:
+        """Where it is, in words."""
+        return f"{self.endpoint} at {self.address}" if self.address else self.endpoint
 
 
 class ModelBackend(Protocol):

@@ -225,11 +225,9 @@ def judge_servers(
         return found(state, "has no model server", advice)
     ready = sorted((server for server in servers if not server.problem), key=lambda server: -server.seconds)
     away = [
-        f"{server.endpoint}: {server.problem} ({short_duration(server.seconds)})"
-        for server in servers
-        if server.problem
+        f"{server.place}: {server.problem} ({short_duration(server.seconds)})" for server in servers if server.problem
     ]
-    answered = [f"{server.endpoint} in {short_duration(server.seconds)}" for server in ready]
+    answered = [f"{server.place} in {short_duration(server.seconds)}" for server in ready]
     all_servers = _count(len(servers), "model server")
     if away and not ready and through is not None and through.passed:
         what = f"reached through proxies: {through.detail}; not from here: {first_names(away, MAX_NAMED, '; ')}"

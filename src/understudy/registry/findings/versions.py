@@ -61,8 +61,10 @@ def _judge_server(server: ServerSeen, remove: str, away: State, timeout_seconds:
     took = short_duration(server.seconds)
     if server.problem:
         advice = f"Mend it, or take it away: {remove} {quote(server.endpoint)}."
-        return Finding("server", away, f"{server.endpoint}: {server.problem} ({took})", advice)
-    what = f"{server.endpoint} says in {took} that it serves the version"
+        if server.address:
+            advice = "Mend it, or have its name no longer lead there: proxies follow the name by themselves."
+        return Finding("server", away, f"{server.place}: {server.problem} ({took})", advice)
+    what = f"{server.place} says in {took} that it serves the version"
     if server.seconds > timeout_seconds:
         advice = f"Calls may take {short_duration(timeout_seconds)}: what does it wait for?"
         return Finding("server", State.WARNING, what, advice)
@@ -71,7 +73,7 @@ def _judge_server(server: ServerSeen, remove: str, away: State, timeout_seconds:
 
 def reached_by_proxies(server: ServerSeen, proxies: int) -> Finding:
     """Return what is found of a model server that is not reached from here, as it need not be."""
-    what = f"{server.endpoint} is reached {through_words(proxies)}, and not from here: {server.problem}"
+    what = f"{server.place} is reached {through_words(proxies)}, and not from here: {server.problem}"
     return Finding("server", State.GOOD, what)
 
 

@@ -139,6 +139,8 @@ class Attempts:
         parent = CURRENT.get()
         step = parent.attempt(rpc.method, replica.endpoint) if parent is not None else None
         metadata = replica.metadata if step is None else (*replica.metadata, *step.headers)
+        if step is not None and replica.address is not None:
+            step.tell({"network.peer.address": str(replica.address)})
         call = replica.method(rpc.method)(rpc.request, timeout=timeout_seconds, metadata=metadata)
         if hedged is not None:
             hedged.first = call

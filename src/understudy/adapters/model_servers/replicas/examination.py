@@ -30,7 +30,8 @@ async def _examine(replica: Replica, prober: Prober, timeout_seconds: float) -> 
 async def _timed(replica: Replica, prober: Prober, timeout_seconds: float) -> ServerSeen:
     began = time.monotonic()
     problem = await _why_not_ready(replica, prober, timeout_seconds)
-    return ServerSeen(replica.endpoint, time.monotonic() - began, problem)
+    address = "" if replica.address is None else str(replica.address)
+    return ServerSeen(replica.endpoint, time.monotonic() - began, problem, address)
 
 
 async def _why_not_ready(replica: Replica, prober: Prober, timeout_seconds: float) -> str:

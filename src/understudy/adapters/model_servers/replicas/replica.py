@@ -1,8 +1,9 @@
 """One replica of a version: its endpoint, the channel to it, and what is known about it."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 import structlog
 
@@ -27,6 +28,10 @@ DRAIN_SECONDS = 5.0
 """How long calls may run on at the address that an endpoint had before."""
 
 
+Find: TypeAlias = Callable[[], Awaitable[tuple[Target, Sequence[Address]]]]
+"""Returns where a replica is, judged; raises ``BackendUnavailable``."""
+
+
 class Rpc(NamedTuple):
     """A call to a version's model servers; it has an attempt, perhaps a retry, perhaps a hedge."""
 
@@ -46,12 +51,14 @@ class Replica(ReplicaState):
         "_calls",
         "_draining",
         "_failure",
+        "_find",
         "_now",
         "_open_channel",
         "_resolved_at",
         "_resolving",
         "_times",
         "_wire",
+        "address",
         "channel",
         "endpoint",
         "is_closed",
@@ -60,10 +67,18 @@ class Replica(ReplicaState):
     )
 
     def __init__(
-        self, endpoint: str, wire: Wire, now: Callable[[], float], open_channel: OpenChannel = open_grpc
+        self,
+        endpoint: str,
+        wire: Wire,
+        now: Callable[[], float],
+        open_channel: OpenChannel = open_grpc,
+        find: Find | None = None,
     ) -> None:
         super().__init__()
         self.endpoint = endpoint
+        self.address: Address | None = None
+        """Which of its name's addresses it is, where each of them is a replica."""
+        self._find: Find = find or partial(find_addresses, endpoint, wire.rules)
         self.metadata = wire.metadata
         self._wire = wire
         self._open_channel = open_channel
@@ -149,7 +164,7 @@ class Replica(ReplicaState):
 
     async def _resolve(self) -> None:
         try:
-            target, addresses = await find_addresses(self.endpoint, self._wire.rules)
+            target, addresses = await self._find()
             self._connect(target, addresses)
         except BackendUnavailable as problem:
             self._failure = problem

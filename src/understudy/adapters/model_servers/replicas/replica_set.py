@@ -8,16 +8,19 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from understudy.adapters.model_servers.addresses import PLAIN_WIRE, Wire
 from understudy.adapters.model_servers.channels import OpenChannel
 from understudy.adapters.model_servers.grpc_channels import open_grpc
 from understudy.adapters.model_servers.replicas.attempts import USUAL_TRAITS, Attempts, ServerTraits
+from understudy.adapters.model_servers.replicas.departures import Departures
+from understudy.adapters.model_servers.replicas.discovery import EndpointDiscovery
 from understudy.adapters.model_servers.replicas.examination import examine_replicas
 from understudy.adapters.model_servers.replicas.hedged_call import NO_HEDGING, Hedging
 from understudy.adapters.model_servers.replicas.hedger import Hedger
 from understudy.adapters.model_servers.replicas.probes import Probe, Prober
-from understudy.adapters.model_servers.replicas.replica import Replica, Rpc
+from understudy.adapters.model_servers.replicas.replica import Find, Replica, Rpc
 from understudy.adapters.model_servers.replicas.upstream_health import UpstreamHealth
 from understudy.adapters.model_servers.status import NotTaken, closed, unavailable
 from understudy.background.tasks import end_tasks
@@ -32,7 +35,8 @@ MAX_ABANDONED_CALLS = 64
 class ReplicaSet:
     """The replicas of one version. Channels open at the first call, in the loop that runs then (so after any fork).
 
-    ``usual_seconds`` is the version's own time limit: calls that get much less say little about a replica.
+    ``usual_seconds`` is the version's own time limit: calls that get much less say little about a replica. With
+    ``discovery`` on its wire, replicas come and go as the addresses of its endpoints' names do.
     """
 
     def __init__(
@@ -48,7 +52,17 @@ class ReplicaSet:
         now: Callable[[], float] = time.monotonic,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        self._replicas = tuple(Replica(endpoint, wire, now, open_channel) for endpoint in endpoints)
+
+        def make(endpoint: str, find: Find | None = None) -> Replica:
+            return Replica(endpoint, wire, now, open_channel, find)
+
+        self._discovery: EndpointDiscovery | None = None
+        if wire.discovery is not None:
+            self._discovery = EndpointDiscovery(
+                endpoints, wire.discovery, wire.rules, make, self._change_replicas, now=now, draw=draw
+            )
+        self._replicas = tuple(map(make, endpoints)) if self._discovery is None else self._discovery.replicas
+        self._departures = Departures()
         self._now = now
         self._draw = draw
         self._is_closed = False
@@ -56,14 +70,20 @@ class ReplicaSet:
         self._prober = Prober(probe, self._health, now)
         self._attempts = Attempts(self._health, self._prober, traits, usual_seconds, now)
         # The call that loses must be cancelled: where that cannot be done it would hold a worker for nothing.
-        can_hedge = hedging.ratio > 0 and traits.cancels_cleanly and len(self._replicas) > 1
+        has_others = len(self._replicas) > 1 or self._discovery is not None
+        can_hedge = hedging.ratio > 0 and traits.cancels_cleanly and has_others
         self._hedger = Hedger(hedging, self._attempts, self._health, now) if can_hedge else None
         self._first_send = self._hedger.send if self._hedger is not None else self._attempts.send
 
     @property
     def in_flight(self) -> int:
         """Calls that have not ended, those that run on without a caller included."""
-        return self._health.in_flight
+        return self._health.in_flight + self._departures.in_flight
+
+    @property
+    def known(self) -> int:
+        """Replicas that there are: endpoints, and addresses of those that are discovered."""
+        return len(self._replicas)
 
     @property
     def ejected(self) -> int:
@@ -103,6 +123,7 @@ class ReplicaSet:
         """Whether a replica says that it serves the version; a connection that is being made is waited for."""
         if self._is_closed:
             return False
+        await self._discover(timeout_seconds)
         probes = (self._prober.says_ready(replica, timeout_seconds) for replica in self._replicas)
         return any(await asyncio.gather(*probes))
 
@@ -111,6 +132,7 @@ class ReplicaSet:
 
         Not for a set that is closed meanwhile.
         """
+        await self._discover(timeout_seconds)
         return await examine_replicas(self._replicas, self._prober, timeout_seconds)
 
     async def close(self) -> None:
@@ -119,9 +141,30 @@ class ReplicaSet:
         for replica in self._replicas:
             replica.is_closed = True
         hedges = self._hedger.tasks if self._hedger is not None else ()
+        if self._discovery is not None:
+            await self._discovery.close()
         await end_tasks([*self._prober.tasks, *self._attempts.abandoned, *hedges])
+        await self._departures.close()
         for replica in self._replicas:
             await replica.close()
+
+    async def _discover(self, timeout_seconds: float) -> None:
+        """Wait for the first answer for each name, so that all its addresses are probed and not its first one alone."""
+        if self._discovery is None or self._discovery.is_known:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_seconds):
+                await self._discovery.look()
+
+    def _change_replicas(self) -> None:
+        """Go on with the replicas that the names have now; those that stay keep their connections, calls and record."""
+        if self._is_closed or self._discovery is None:
+            return
+        before, self._replicas = self._replicas, self._discovery.replicas
+        self._health.change_replicas(self._replicas)
+        for replica in set(before).difference(self._replicas):
+            self._departures.add(replica)
+        self._prober.start_due()
 
     def _choose(self) -> Replica:
         if self._is_closed:

@@ -6,9 +6,12 @@ from understudy.adapters.model_servers.replicas.replica import Replica
 from understudy.core.upstream.replicas import (
     HEALTHY,
     CallResult,
+    Health,
     RetryBudget,
     health_after_probe,
+    health_of_newcomer,
     healths_after,
+    healths_with_choice,
 )
 
 
@@ -21,6 +24,14 @@ class UpstreamHealth:
         self._now = now
         self._all_healthy = True
         """Nearly always true: then an answer changes nothing, and ``record`` costs next to nothing."""
+
+    def change_replicas(self, replicas: Sequence[Replica]) -> None:
+        """Go on with other replicas: new ones are probed first, what is known of those that stay is kept."""
+        now = self._now()
+        for replica in set(replicas).difference(self.replicas):
+            replica.health = health_of_newcomer(now)
+        self.replicas = replicas
+        self._set_healths(healths_with_choice([replica.health for replica in replicas], now))
 
     @property
     def in_flight(self) -> int:
@@ -38,8 +49,14 @@ class UpstreamHealth:
             self.retries = self.retries.after_answer()
             if self._all_healthy:
                 return
+        try:
+            index = self.replicas.index(replica)
+        except ValueError:  # its address has left the name's answer: no call is sent by what is known of it
+            return
         healths = [each.health for each in self.replicas]
-        healths = healths_after(healths, self.replicas.index(replica), result, self._now())
+        self._set_healths(healths_after(healths, index, result, self._now()))
+
+    def _set_healths(self, healths: Sequence[Health]) -> None:
         self._all_healthy = True
         for each, health in zip(self.replicas, healths, strict=True):
             each.health = health

@@ -13,7 +13,8 @@ class Words(NamedTuple):
 
 _TARGET = Words(
     "an endpoint is host:port of a model server, not a URL, a path, or a link-local address",
-    "For example 127.0.0.1:9000 or tfs-churn-7:8500.",
+    "For example 127.0.0.1:9000 or tfs-churn-7:8500. To have each address of a name be a replica, register the version "
+    "with the name as it is and --backend discover=true.",
 )
 _WEIGHT = "A share is a whole percent from 0 to 100."
 _RATE_HINT = "understudy key create --calls-per-second 200; without the option the proxy's settings hold."

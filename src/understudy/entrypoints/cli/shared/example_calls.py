@@ -35,7 +35,7 @@ async def champion_warning(control_plane: ControlPlane, changed: ChangedPolicy) 
     named = f"{quote(record.model_name)} {quote(record.version)}"
     advice = f"understudy version check {named} says more"
     if result is None:
-        problem = "; ".join(f"{server.endpoint}: {server.problem}" for server in servers) or "it has no model server"
+        problem = "; ".join(f"{server.place}: {server.problem}" for server in servers) or "it has no model server"
         advice = f"{advice}; understudy version add-endpoint {named} HOST:PORT"
     else:
         problem = result.detail
