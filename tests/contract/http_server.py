@@ -33,6 +33,7 @@ class HttpModelServer:
     """Bytes to send in the place of each answer, its head included."""
     closes: bool = False
     """Whether each connection ends with its first answer, without a word about it in the head."""
+    host: str = "127.0.0.1"
     port: int = 0
     connections: int = 0
     calls: int = 0
@@ -46,10 +47,10 @@ class HttpModelServer:
 
     @property
     def endpoint(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self.tls)
+        self._server = await asyncio.start_server(self._serve, self.host, self.port, ssl=self.tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

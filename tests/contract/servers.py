@@ -88,6 +88,8 @@ class ModelServer:
     last_inputs: Arrays = field(default_factory=dict)
     metadata: list[dict[str, Any]] = field(default_factory=list)
     """Of each call."""
+    callers: set[str] = field(default_factory=set)
+    """Of calls, one for each connection."""
     last_answer: bytes = b""
     last_model: tuple[str, Any] = ("", None)
     _server: grpc.aio.Server | None = None
@@ -96,11 +98,15 @@ class ModelServer:
     def endpoint(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    async def start(self, address: str | None = None) -> None:
+    async def start(self, address: str | None = None, credentials: grpc.ServerCredentials | None = None) -> None:
         self._server = grpc.aio.server(options=self.options)
         for service, handlers in self._handlers().items():
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
-        self.port = self._server.add_insecure_port(address or f"127.0.0.1:{self.port}")
+        address = address or f"127.0.0.1:{self.port}"
+        if credentials is None:
+            self.port = self._server.add_insecure_port(address)
+        else:
+            self.port = self._server.add_secure_port(address, credentials)
         await self._server.start()
 
     async def stop(self) -> None:
@@ -129,6 +135,7 @@ class ModelServer:
             behaviour = self.behaviour
             self.calls += 1
             self.metadata.append(dict(context.invocation_metadata() or ()))
+            self.callers.add(context.peer())
             delay_of = behaviour.delay_of
             await asyncio.sleep(behaviour.delay_seconds if delay_of is None else delay_of(self.calls))
             if behaviour.code is not None and (behaviour.failures is None or behaviour.failures > 0):
