@@ -1,4 +1,4 @@
-"""A name of a headless Service behind the proxy's own application: model servers come and go, and every call is answered."""
+"""A headless Service's name behind the proxy's own application: servers come and go, and every call is answered."""
 
 import asyncio
 

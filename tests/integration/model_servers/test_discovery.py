@@ -304,18 +304,17 @@ async def test_without_the_setting_a_name_is_one_replica_and_its_resolver_is_not
 
 
 async def test_an_endpoint_that_is_an_address_stays_one_replica():
-    async with named_servers() as named:
-        async with calling(named, named_version(named.port, "127.0.0.2")) as caller:
-            await caller.ask()
+    async with named_servers() as named, calling(named, named_version(named.port, "127.0.0.2")) as caller:
+        await caller.ask()
 
-            assert named.calls == [0, 1, 0]
-            assert named.resolver.questions == 0
+        assert named.calls == [0, 1, 0]
+        assert named.resolver.questions == 0
 
 
 async def test_a_setting_that_is_no_truth_value_is_refused_in_words():
     version = named_version(1, backend={"discover": "dns"})
 
-    with pytest.raises(BackendUnavailable, match="backend.discover must be true or false"):
+    with pytest.raises(BackendUnavailable, match=r"backend\.discover must be true or false"):
         connect(version)
 
 

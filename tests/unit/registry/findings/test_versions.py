@@ -36,6 +36,16 @@ def test_each_server_is_named_with_what_it_said_and_how_long_that_took():
     assert "understudy version remove-endpoint visits 2 10.0.0.8:8001" in away.next_step
 
 
+def test_of_an_address_that_its_name_leads_to_the_name_is_not_to_be_taken_away():
+    away = ServerSeen("triton.models.svc:8001", 2.0, "nothing listens there", "10.0.0.8")
+
+    ready, lost = judge_each_server("visits", "2", [away._replace(problem="", address="10.0.0.7"), away], 0.5)
+
+    assert ready.what.startswith("triton.models.svc:8001 at 10.0.0.7 says in ")
+    assert lost.what == "triton.models.svc:8001 at 10.0.0.8: nothing listens there (2.0 s)"
+    assert "remove-endpoint" not in lost.next_step
+
+
 def test_servers_that_live_proxies_reach_are_well_though_this_process_does_not_reach_them():
     (finding,) = judge_each_server("visits", "2", [AWAY], 0.5, ("web-1:7", "web-2:7"))
 

@@ -137,10 +137,8 @@ class Attempts:
         ``None``, of which gRPC's types say nothing: the call ended with OK before there was a whole message.
         """
         parent = CURRENT.get()
-        step = parent.attempt(rpc.method, replica.endpoint) if parent is not None else None
+        step = _step_of(parent, rpc.method, replica) if parent is not None else None
         metadata = replica.metadata if step is None else (*replica.metadata, *step.headers)
-        if step is not None and replica.address is not None:
-            step.tell({"network.peer.address": str(replica.address)})
         call = replica.method(rpc.method)(rpc.request, timeout=timeout_seconds, metadata=metadata)
         if hedged is not None:
             hedged.first = call
@@ -183,6 +181,14 @@ class Attempts:
             self._health.record(replica, CallResult.LATE)
         elif not replica.is_closed and not replica.health.ejected:
             self._prober.probe(replica)
+
+
+def _step_of(parent: Span, method: str, replica: Replica) -> Span:
+    """Begin a call at a replica, as a step of the trace, which says where its name has led."""
+    step = parent.attempt(method, replica.endpoint)
+    if replica.address is not None:
+        step.tell({"network.peer.address": str(replica.address)})
+    return step
 
 
 async def _traced(step: Span, call: Call, *, is_grpc: bool) -> bytes:

@@ -55,7 +55,8 @@ Endpoints = Annotated[
         "--endpoint",
         metavar="HOST:PORT",
         rich_help_panel=_WHERE,
-        help="A model server; repeat for replicas. Where it serves several versions, --backend version=… says which.",
+        help="A model server; repeat for replicas, or have each address of its name be one by --backend discover=true. "
+        "Where it serves several versions, --backend version=… says which.",
     ),
 ]
 Artifact = Annotated[
