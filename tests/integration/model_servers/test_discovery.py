@@ -1,6 +1,7 @@
 """A name that is as many replicas as it has addresses: real servers come and go in its answer, and no call fails."""
 
 import asyncio
+import socket
 from pathlib import Path
 
 import grpc
@@ -120,6 +121,20 @@ async def test_an_address_where_nothing_listens_gets_no_call_of_a_caller():
         assert caller.problems == []
         assert caller.replicas.known == 3
         assert caller.replicas.ejected == 1
+
+
+async def test_an_address_that_takes_connections_and_says_nothing_gets_no_call_of_a_caller():
+    async with named_servers() as named, calling(named) as caller:
+        named.lead_to(1)
+        await caller.ask()
+        await named.servers[2].stop()
+        with socket.create_server(("127.0.0.3", named.port)):
+            async with caller.load():
+                named.lead_to(1, 2, 3)
+                assert await has_calls(named, 1, 2, more=100)
+
+            assert caller.problems == []
+            assert caller.replicas.ejected == 1
 
 
 async def test_an_address_that_dies_is_ejected_and_comes_back_by_itself():

@@ -6,8 +6,9 @@ import threading
 import pytest
 
 from understudy.adapters.http import name_resolver
-from understudy.adapters.http.name_resolver import NameNotResolved, NameResolver
+from understudy.adapters.http.name_resolver import NameResolver
 from understudy.core.upstream.endpoint_rules import Target
+from understudy.ports.upstream.resolver import NameNotResolved
 
 TARGET = Target("chat.example", 443)
 

@@ -6,11 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.core.upstream.discovered import MAX_DISCOVERED, discovered
+from understudy.core.upstream.endpoint_rules import Address
 
 addresses = st.lists(st.ip_addresses(), max_size=20, unique=True)
 
 
-def numbered(numbers: range) -> list[object]:
+def numbered(numbers: range) -> list[Address]:
     return [ip_address(f"10.0.{number // 256}.{number % 256}") for number in numbers]
 
 
