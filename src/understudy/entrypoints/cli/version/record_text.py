@@ -26,12 +26,17 @@ def version_facts(record: VersionRecord, pinned_digest: str | None = None) -> li
         ("base model", _base_model_of(record)),
         ("framework", record.framework),
         ("protocol", record.protocol),
-        ("servers", ", ".join(record.endpoints) or "none yet"),
+        ("servers", _servers_of(record)),
         ("inputs", f"{len(features)}: {names}"),
         ("metrics", nothing_as(metrics)),
         ("cached for", caching),
         ("time-out", f"{record.timeout_ms} ms"),
     ]
+
+
+def _servers_of(record: VersionRecord) -> str:
+    servers = ", ".join(record.endpoints) or "none yet"
+    return f"{servers}; each address of a name is one" if record.backend.get("discover") is True else servers
 
 
 def _base_model_of(record: VersionRecord) -> str:
