@@ -12,11 +12,13 @@ from loopback.certificates import Authority
 from structlog.testing import capture_logs
 from worlds.named_servers import NAME, NamedServers, a_row, calling, named_servers, named_version
 
+from understudy.adapters.memory.tracing import MemoryTracer
 from understudy.adapters.model_servers.connect import connect
 from understudy.adapters.model_servers.replicas.departures import CHOSEN_SECONDS, LOOK_SECONDS
 from understudy.core.upstream.discovered import MAX_DISCOVERED
 from understudy.core.upstream.endpoint_rules import parse_rules
 from understudy.errors import BackendUnavailable
+from understudy.ports.telemetry.tracing import within
 
 SOON = 10.0
 CLIENTS = ["asyncio", "grpcio"]
@@ -346,6 +348,20 @@ async def test_no_task_is_left_when_a_version_is_closed_while_its_name_is_asked_
             assert await eventually(has_one, SOON)
 
         assert asyncio.all_tasks() <= before
+
+
+async def test_a_trace_says_which_address_of_the_name_a_call_went_to():
+    tracer = MemoryTracer()
+    async with named_servers(2) as named, calling(named) as caller:
+        named.lead_to(2)
+        call = tracer.receive("call", None, {})
+        with within(call):
+            await caller.ask()
+        call.end()
+
+    (attempt,) = [span for span in tracer.ended if span.kind == "client"]
+    assert attempt.attributes["server.address"] == NAME
+    assert attempt.attributes["network.peer.address"] == "127.0.0.2"
 
 
 # -- HTTP, and TLS -----------------------------------------------------------------------------------------------------
