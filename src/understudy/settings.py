@@ -389,8 +389,10 @@ class Settings(BaseModel):
     """``host:port`` of that server, as proxies reach it."""
     server_control: str | None = Field(default=None, pattern=r"^[^\s/@]+:[0-9]{1,5}$", max_length=255)
     """``host:port`` of that server's control, as the agent reaches it."""
-    server_kind: Literal["understudy", "mlserver", "triton", "torchserve"] = "understudy"
+    server_kind: Literal["understudy", "mlserver", "triton", "torchserve", "tfserving"] = "understudy"
     """What that server is, which says how a model's files are to lie in its repository."""
+    server_models_dir: Path | None = None
+    """Folder ``models`` of the stage as a TensorFlow Serving sees it; by default by the agent's own path."""
     server_memory_bytes: int | None = Field(default=None, ge=1)
     """What that server may take of its machine's or container's memory; without it versions are loaded whatever they
     take."""

@@ -1,4 +1,4 @@
-"""What every ``ServerControl`` does: the twin, our own model server, and those that speak as Triton and TorchServe."""
+"""What every ``ServerControl`` does: the twin, our own server, and servers like Triton, TorchServe and TF Serving."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from contract.http_server import HttpModelServer
 from contract.repository_server import TritonLike
+from contract.tfserving_server import TfServingLike
 from contract.torchserve_server import TorchServeLike
 
 from understudy.adapters.dev_server.catalog import ModelCatalog
@@ -21,6 +22,7 @@ from understudy.adapters.memory.server_control import MemoryServerControl
 from understudy.adapters.model_servers.control.repository_control import RepositoryControl
 from understudy.adapters.model_servers.control.repository_folder import RepositoryFolder
 from understudy.adapters.model_servers.control.repository_layout import LAYOUTS
+from understudy.adapters.model_servers.control.tfserving_control import TfServingControl
 from understudy.adapters.model_servers.control.torchserve_control import TorchServeControl
 from understudy.core.loading.served_name import served_name
 from understudy.errors import LoadRefused, ServerNotManageable
@@ -60,7 +62,7 @@ class RealServer:
         await self.start()
 
 
-@pytest.fixture(params=["twin", "own server", "triton", "torchserve"])
+@pytest.fixture(params=["twin", "own server", "triton", "torchserve", "tfserving"])
 async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Opened]:
     good, broken = tmp_path / "good", tmp_path / "broken"
     good.mkdir()
@@ -89,6 +91,16 @@ async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         yield Opened(controlled, good, broken, management.restart, management.stop)
         await controlled.close()
         await management.stop()
+        return
+    if request.param == "tfserving":
+        for artifact in (good, broken):
+            (artifact / "model.onnx").rename(artifact / "saved_model.pb")
+        serving = TfServingLike(port)
+        await serving.start()
+        configured = TfServingControl(f"127.0.0.1:{port}", tmp_path / "models")
+        yield Opened(configured, good, broken, serving.restart, serving.stop)
+        await configured.close()
+        await serving.stop()
         return
     server: RealServer | TritonLike
     if request.param == "own server":

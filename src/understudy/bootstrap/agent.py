@@ -114,6 +114,10 @@ def _control(settings: Settings, target: str) -> ServerControl:
         from understudy.adapters.model_servers.control.torchserve_control import TorchServeControl  # noqa: PLC0415
 
         return TorchServeControl(target, models)
+    if settings.server_kind == "tfserving":
+        from understudy.adapters.model_servers.control.tfserving_control import TfServingControl  # noqa: PLC0415
+
+        return TfServingControl(target, models, settings.server_models_dir)
     kind = settings.server_kind
     return RepositoryControl(target, RepositoryFolder(models, LAYOUTS[kind]), kind)
 

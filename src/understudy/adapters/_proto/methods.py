@@ -5,6 +5,7 @@ TFSERVING_MODEL_SERVICE = "tensorflow.serving.ModelService"
 TFSERVING_PREDICT = f"/{TFSERVING_PREDICTION_SERVICE}/Predict"
 TFSERVING_GET_MODEL_METADATA = f"/{TFSERVING_PREDICTION_SERVICE}/GetModelMetadata"
 TFSERVING_GET_MODEL_STATUS = f"/{TFSERVING_MODEL_SERVICE}/GetModelStatus"
+TFSERVING_RELOAD_CONFIG = f"/{TFSERVING_MODEL_SERVICE}/HandleReloadConfigRequest"
 TFSERVING_SIGNATURE_TYPE_URL = "type.googleapis.com/tensorflow.serving.SignatureDefMap"
 """Type of the ``Any`` in ``GetModelMetadataResponse.metadata["signature_def"]``."""
 

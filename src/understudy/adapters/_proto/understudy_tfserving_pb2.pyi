@@ -173,6 +173,67 @@ class GetModelStatusResponse(_message.Message):
     model_version_status: _containers.RepeatedCompositeFieldContainer[ModelVersionStatus]
     def __init__(self, model_version_status: _Optional[_Iterable[_Union[ModelVersionStatus, _Mapping[str, object]]]] = ...) -> None: ...
 
+class ServableVersionPolicy(_message.Message):
+    __slots__ = ("latest", "all", "specific")
+    class Latest(_message.Message):
+        __slots__ = ("num_versions",)
+        NUM_VERSIONS_FIELD_NUMBER: _ClassVar[int]
+        num_versions: int
+        def __init__(self, num_versions: _Optional[int] = ...) -> None: ...
+    class All(_message.Message):
+        __slots__ = ()
+        def __init__(self) -> None: ...
+    class Specific(_message.Message):
+        __slots__ = ("versions",)
+        VERSIONS_FIELD_NUMBER: _ClassVar[int]
+        versions: _containers.RepeatedScalarFieldContainer[int]
+        def __init__(self, versions: _Optional[_Iterable[int]] = ...) -> None: ...
+    LATEST_FIELD_NUMBER: _ClassVar[int]
+    ALL_FIELD_NUMBER: _ClassVar[int]
+    SPECIFIC_FIELD_NUMBER: _ClassVar[int]
+    latest: ServableVersionPolicy.Latest
+    all: ServableVersionPolicy.All
+    specific: ServableVersionPolicy.Specific
+    def __init__(self, latest: _Optional[_Union[ServableVersionPolicy.Latest, _Mapping[str, object]]] = ..., all: _Optional[_Union[ServableVersionPolicy.All, _Mapping[str, object]]] = ..., specific: _Optional[_Union[ServableVersionPolicy.Specific, _Mapping[str, object]]] = ...) -> None: ...
+
+class ModelConfig(_message.Message):
+    __slots__ = ("name", "base_path", "model_platform", "model_version_policy")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    BASE_PATH_FIELD_NUMBER: _ClassVar[int]
+    MODEL_PLATFORM_FIELD_NUMBER: _ClassVar[int]
+    MODEL_VERSION_POLICY_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    base_path: str
+    model_platform: str
+    model_version_policy: ServableVersionPolicy
+    def __init__(self, name: _Optional[str] = ..., base_path: _Optional[str] = ..., model_platform: _Optional[str] = ..., model_version_policy: _Optional[_Union[ServableVersionPolicy, _Mapping[str, object]]] = ...) -> None: ...
+
+class ModelConfigList(_message.Message):
+    __slots__ = ("config",)
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    config: _containers.RepeatedCompositeFieldContainer[ModelConfig]
+    def __init__(self, config: _Optional[_Iterable[_Union[ModelConfig, _Mapping[str, object]]]] = ...) -> None: ...
+
+class ModelServerConfig(_message.Message):
+    __slots__ = ("model_config_list", "custom_model_config")
+    MODEL_CONFIG_LIST_FIELD_NUMBER: _ClassVar[int]
+    CUSTOM_MODEL_CONFIG_FIELD_NUMBER: _ClassVar[int]
+    model_config_list: ModelConfigList
+    custom_model_config: _any_pb2.Any
+    def __init__(self, model_config_list: _Optional[_Union[ModelConfigList, _Mapping[str, object]]] = ..., custom_model_config: _Optional[_Union[_any_pb2.Any, _Mapping[str, object]]] = ...) -> None: ...
+
+class ReloadConfigRequest(_message.Message):
+    __slots__ = ("config",)
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    config: ModelServerConfig
+    def __init__(self, config: _Optional[_Union[ModelServerConfig, _Mapping[str, object]]] = ...) -> None: ...
+
+class ReloadConfigResponse(_message.Message):
+    __slots__ = ("status",)
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    status: StatusProto
+    def __init__(self, status: _Optional[_Union[StatusProto, _Mapping[str, object]]] = ...) -> None: ...
+
 class TensorInfo(_message.Message):
     __slots__ = ("name", "dtype", "tensor_shape")
     NAME_FIELD_NUMBER: _ClassVar[int]

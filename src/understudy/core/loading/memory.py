@@ -16,6 +16,7 @@ PADS: Final[Mapping[str, int]] = {
     "mlserver": 80 * MEBIBYTE,
     "triton": 36 * MEBIBYTE,
     "torchserve": 250 * MEBIBYTE,
+    "tfserving": PAD_BYTES,  # not measured: its program is in no package index
 }
 """By the kind of the server: libraries that the first version of their kind imports, or a process of its own."""
 FILLED_AT_MOST: Final = 0.9

@@ -30,6 +30,7 @@ MLSERVER_RUNTIMES: Final[Mapping[str, str]] = {
     "xgboost": "mlserver_xgboost.XGBoostModel",
 }
 """By the framework of a version. A runtime is code, so no artifact names its own."""
+SAVED_MODEL: Final = "saved_model.pb"
 TRITON_CONFIG: Final = "config.pbtxt"
 MAX_CONFIG_BYTES: Final = 1_048_576
 _NAMES_FILE: Final = re.compile(r"^\s*default_model_filename\s*:", re.MULTILINE)
@@ -75,7 +76,7 @@ def triton_layout(source: Path, place: Path, _name: str, _framework: str, copy: 
     files = place / SERVED_VERSION
     if versions:
         files = place
-    is_saved_model = not versions and (source / "saved_model.pb").is_file()
+    is_saved_model = not versions and (source / SAVED_MODEL).is_file()
     if is_saved_model:
         files = files / "model.savedmodel"
     _copy_tree(source, files, copy, at_root=(TRITON_CONFIG, *CASE_FILES))
@@ -86,10 +87,24 @@ def triton_layout(source: Path, place: Path, _name: str, _framework: str, copy: 
         (place / TRITON_CONFIG).write_text(without_name(config))
 
 
+def tfserving_layout(source: Path, place: Path, _name: str, _framework: str, copy: Copy) -> None:
+    """Put a SavedModel into ``1``: that at the root, else the only one in the folder.
+
+    Raises:
+        LoadRefused: There is none, or there are several.
+    """
+    found = sorted(path.parent for path in source.rglob(SAVED_MODEL))
+    if source not in found and len(found) != 1:
+        where = f": {', '.join(str(path.relative_to(source)) for path in found[:3])}" if found else ""
+        raise LoadRefused(f"the artifact has {len(found)} folders with a {SAVED_MODEL}{where}: agents load one")
+    _copy_tree(source if source in found else found[0], place / SERVED_VERSION, copy, at_root=CASE_FILES)
+
+
 LAYOUTS: Final[Mapping[str, Layout]] = {
     "understudy": own_layout,
     "mlserver": mlserver_layout,
     "triton": triton_layout,
+    "tfserving": tfserving_layout,
 }
 """By ``UNDERSTUDY_SERVER_KIND``."""
 

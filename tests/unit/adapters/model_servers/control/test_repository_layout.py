@@ -127,3 +127,23 @@ async def test_settings_of_mlserver_are_left_out_for_every_kind_of_server(tmp_pa
     there = await put(tmp_path, kind, files)
 
     assert there == {"1/a.onnx": "w", "1/deep/b": "w"}
+
+
+@pytest.mark.parametrize("folder", ["", "1/", "7/", "data/tensorflow_serving_model/model/"])
+async def test_tensorflow_serving_gets_the_saved_model_as_version_1_wherever_it_lies(tmp_path, folder):
+    files = {f"{folder}saved_model.pb": "g", f"{folder}variables/variables.index": "v", "validation_cases.json": "[]"}
+
+    there = await put(tmp_path, "tfserving", files)
+
+    assert there == {"1/saved_model.pb": "g", "1/variables/variables.index": "v"}
+
+
+async def test_a_saved_model_at_the_root_is_taken_and_not_one_among_its_assets(tmp_path):
+    there = await put(tmp_path, "tfserving", {"saved_model.pb": "g", "assets/saved_model.pb": "other"})
+
+    assert there == {"1/saved_model.pb": "g", "1/assets/saved_model.pb": "other"}
+
+
+async def test_several_saved_models_are_refused_by_their_folders(tmp_path):
+    with pytest.raises(LoadRefused, match=r"2 folders with a saved_model\.pb: a, b: agents load one"):
+        await put(tmp_path, "tfserving", {"a/saved_model.pb": "g", "b/saved_model.pb": "g"})

@@ -1,0 +1,51 @@
+"""Which start of TensorFlow Serving this is: it tells neither when it was started nor of which build it is.
+
+The name of its kept model is another one for each start, so a server that says nothing of that was started anew.
+"""
+
+import asyncio
+from pathlib import Path
+
+from understudy.adapters.model_servers.control.kept_model import KeptModel, kept_name
+from understudy.adapters.model_servers.control.model_service import ModelService
+from understudy.errors import ServerNotManageable
+
+
+class ServerStart:
+    """The present start of the server that is asked by ``service``, whose models are in ``folder``."""
+
+    def __init__(self, service: ModelService, folder: Path) -> None:
+        self._service = service
+        self._folder = folder
+        self._kept = KeptModel(folder)
+        self._one_look = asyncio.Lock()
+        self._name: str | None = None
+        self._was_seen = True
+        """Whether the server is taken to have the kept model: one that does not was started anew then."""
+
+    async def present(self) -> tuple[str, bool]:
+        """Return what the present start is called, and whether the server has the kept model of it.
+
+        Raises:
+            ServerNotManageable: The server does not answer, or the folder cannot be used.
+        """
+        async with self._one_look:
+            try:
+                return await self._look()
+            except OSError as problem:
+                raise ServerNotManageable(f"{self._folder} cannot be used: {problem.strerror or problem}") from None
+
+    async def forget_others(self) -> None:
+        """Delete the kept models of starts before, once the server has that of the present one."""
+        if self._name is not None:
+            await self._kept.drop_others(self._name)
+
+    async def _look(self) -> tuple[str, bool]:
+        name = self._name or await self._kept.newest()
+        # Asked without one as well: a server is to answer before something is written for it.
+        has_it = await self._service.status(kept_name(name or "")) is not None
+        if name is None or (self._was_seen and not has_it):
+            name, self._was_seen = await self._kept.renew(), False
+        self._name = name
+        self._was_seen |= has_it
+        return name, has_it
