@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -14,6 +15,8 @@ import orjson
 import pytest
 from servers.test_real_servers import (
     DOORS,
+    OTHER_VENVS,
+    PROGRAMS,
     START_SECONDS,
     VENVS,
     Running,
@@ -24,6 +27,7 @@ from servers.test_real_servers import (
     stop,
 )
 
+from understudy.adapters._proto.understudy_tfserving_pb2 import ModelVersionStatus
 from understudy.adapters.artifacts.folder_origin import FolderOrigin
 from understudy.adapters.artifacts.folder_stage import FolderStage
 from understudy.adapters.embedded.loopback_ports import free_port
@@ -31,9 +35,12 @@ from understudy.adapters.memory.agent_store import MemoryAgentStore
 from understudy.adapters.memory.last_loaded import MemoryLastLoaded
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.memory.validation import MemoryValidation
+from understudy.adapters.model_servers.control.kept_model import kept_name
+from understudy.adapters.model_servers.control.model_service import ModelService
 from understudy.adapters.model_servers.control.repository_control import RepositoryControl
 from understudy.adapters.model_servers.control.repository_folder import RepositoryFolder
 from understudy.adapters.model_servers.control.repository_layout import LAYOUTS
+from understudy.adapters.model_servers.control.tfserving_control import TfServingControl
 from understudy.adapters.model_servers.control.torchserve_control import TorchServeControl
 from understudy.core.loading.served_name import served_name
 from understudy.core.loading.state import LoadingState
@@ -43,9 +50,18 @@ from understudy.loading.agent import Agent
 from understudy.loading.memory_budget import MemoryBudget
 from understudy.loading.version_work import AgentServer
 from understudy.loading.without_registry import WithoutRegistry
+from understudy.ports.loading.server_control import ServerControl
 
 NAME, OTHER = served_name("visits", "1"), served_name("visits", "2")
-FRAMEWORKS = {"mlserver": "sklearn", "triton": "python", "torchserve": "torch"}
+FRAMEWORKS = {
+    "mlserver": "sklearn",
+    "triton": "python",
+    "torchserve": "torch",
+    "tensorflow": "tensorflow",
+    "tfserving": "tensorflow",
+}
+CONFIGURED = ("tensorflow", "tfserving")
+"""What takes TensorFlow Serving's configurations: TensorFlow by its rules, and the real binary."""
 
 
 def started(command: Sequence[object], folder: Path, log: Path) -> "subprocess.Popen[bytes]":
@@ -75,7 +91,7 @@ class EmptyServer:
         self.control = self._control()
 
     async def start(self, *options: str) -> None:
-        python = VENVS / self.kind / "bin" / "python"
+        python = VENVS / OTHER_VENVS.get(self.kind, self.kind) / "bin" / "python"
         script = Path(__file__).parent / f"empty_{self.kind}.py"
         log = self.folder / "log.txt"
         self._process = await asyncio.to_thread(
@@ -88,8 +104,10 @@ class EmptyServer:
                 pytest.fail(f"{self.kind} did not start:\n{log.read_text(errors='replace')[-3_000:]}")
             await asyncio.sleep(0.2)
 
-    def _control(self) -> RepositoryControl | TorchServeControl:
+    def _control(self) -> ServerControl:
         models = self.folder / "models"
+        if self.kind in CONFIGURED:
+            return TfServingControl(self.target, models)
         if self.kind == "torchserve":
             return TorchServeControl(f"127.0.0.1:{self._ports[1]}", models)
         return RepositoryControl(self.target, RepositoryFolder(models, LAYOUTS[self.kind]), self.kind)
@@ -134,8 +152,10 @@ class EmptyServer:
 
 @pytest.fixture(params=FRAMEWORKS)
 async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[EmptyServer]:
-    if not (VENVS / request.param).exists():
+    if not (VENVS / OTHER_VENVS.get(request.param, request.param)).exists():
         pytest.skip(f"make test-servers installs {request.param}")
+    if shutil.which(PROGRAMS.get(request.param, "sh")) is None:
+        pytest.skip(f"{PROGRAMS[request.param]} is not on the PATH")
     made = EmptyServer(request.param, tmp_path)
     yield made
     await made.close()
@@ -144,7 +164,7 @@ async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 async def test_what_is_loaded_answers_as_its_library_does_and_what_is_unloaded_is_gone(server: EmptyServer):
     await server.start()
     assert await server.control.loaded() == frozenset()
-    assert (await server.control.describe()).startswith(server.kind)
+    assert (await server.control.describe()).startswith("tensorflow" if server.kind in CONFIGURED else server.kind)
 
     for name in (NAME, OTHER):
         await server.control.load(name, server.folder / "good", server.framework)
@@ -154,7 +174,7 @@ async def test_what_is_loaded_answers_as_its_library_does_and_what_is_unloaded_i
         await server.control.unload(NAME)
 
     assert await server.control.loaded() == {OTHER}
-    there = [path.name.removesuffix(".mar") for path in (server.folder / "models").iterdir()]
+    there = [path.name.removesuffix(".mar") for path in (server.folder / "models").glob("[!.]*")]
     assert there == [OTHER]
     assert await server.scores(OTHER) == pytest.approx(server.running().scores, abs=1e-5)
     version = server.version(NAME)
@@ -209,6 +229,53 @@ async def test_torchserve_with_its_model_api_off_is_said_to_need_the_flag(server
     assert "--enable-model-api" in refused.value.next_step
 
 
+@pytest.mark.parametrize("server", ["tensorflow"], indirect=True)
+async def test_tensorflow_without_the_call_for_a_configuration_is_said_to_need_how_it_is_started(server: EmptyServer):
+    await server.start("closed")
+
+    with pytest.raises(ServerNotManageable, match="Method not implemented") as refused:
+        await server.control.load(NAME, server.folder / "good", server.framework)
+    assert "--model_config_file=" in refused.value.next_step
+    assert list((server.folder / "models").glob("[!.]*")) == []
+
+
+@pytest.mark.parametrize("server", CONFIGURED, indirect=True)
+async def test_the_model_that_stays_is_loaded_and_tells_starts_apart(server: EmptyServer):
+    await server.start()
+    await server.control.load(NAME, server.folder / "good", server.framework)
+    before = await server.control.describe()
+    service = ModelService(server.target)
+    kept = await service.status(kept_name(before.removeprefix("tensorflow-serving start-")))
+
+    await server.kill()
+    await server.start()
+
+    assert kept is not None
+    assert (kept.state, kept.status.error_message) == (ModelVersionStatus.AVAILABLE, "")
+    assert await server.control.describe() != before
+    await service.close()
+
+
+@pytest.mark.parametrize("server", CONFIGURED, indirect=True)
+async def test_two_versions_of_a_model_answer_at_once_and_each_as_itself(server: EmptyServer, beside: "AgentBeside"):
+    await server.start()
+    beside.store.register(2, "visits", "2", "other", timeout_seconds=0.1, framework=server.framework)
+    expected = server.running().scores
+
+    beside.store.place(1, Why.CHAMPION)
+    beside.store.place(2, Why.CHALLENGER)
+    await beside.until(LoadingState.AVAILABLE)
+    await beside.until(LoadingState.AVAILABLE, 2)
+    champion, challenger = await asyncio.gather(server.scores(NAME), server.scores(OTHER))
+    beside.store.place(2, None)
+    await beside.until(LoadingState.END, 2)
+
+    assert champion == pytest.approx(expected, abs=1e-5)
+    assert challenger == pytest.approx([1 - score for score in expected], abs=1e-5)
+    assert await server.control.loaded() == {NAME}
+    assert await server.scores(NAME) == pytest.approx(expected, abs=1e-5)
+
+
 class AgentBeside:
     """An agent of the server, whose records and placements are in this process; version 1 of visits is registered."""
 
@@ -231,13 +298,13 @@ class AgentBeside:
             on_progress=self.woken.set,
         )
 
-    async def until(self, state: LoadingState) -> None:
-        """Let rounds follow each other, at progress and each second, until the version is in a state."""
+    async def until(self, state: LoadingState, version_id: int = 1) -> None:
+        """Let rounds follow each other, at progress and each second, until a version is in a state."""
         async with asyncio.timeout(60):
             while True:
                 await self.agent.tick(1)
                 self.woken.clear()
-                if self.store.state_of(1) is state:
+                if self.store.state_of(version_id) is state:
                     return
                 with suppress(TimeoutError):
                     async with asyncio.timeout(1):
