@@ -251,7 +251,7 @@ test-servers: $(VENV)/.dev $(SERVERS:%=.venv-servers/%/.done) .venv-clients/.don
 
 # TensorFlow makes the model; the server is the real one.
 .PHONY: test-tfserving
-test-tfserving: $(VENV)/.dev ## The predict suite against the real tensorflow_model_server, over gRPC and REST; where that program is not installed it says so
+test-tfserving: $(VENV)/.dev ## The predict suite against the real tensorflow_model_server, over gRPC and REST, and an agent's suite; where that program is not installed it says so
 	@command -v tensorflow_model_server >/dev/null || { echo "skipped: tensorflow_model_server is not on the PATH, and nothing was tested (docs/explanation/deviations.md)"; exit 0; }; \
 	  $(MAKE) --no-print-directory .venv-servers/tensorflow/.done && nice $(BIN)/pytest -q -rs tests/servers -k tfserving
 

@@ -272,6 +272,24 @@ async def test_changes_that_are_asked_for_together_are_made_one_after_the_other_
     assert await agent.loaded() == {*names[3:], late}
 
 
+@pytest.mark.parametrize("looks", range(1, 13))
+async def test_an_agent_that_is_cut_off_anywhere_in_a_change_drops_nothing_else_and_the_next_one_ends_it(world, looks):
+    before = world.agent()
+    await before.load(OTHER, world.good, FRAMEWORK)
+    event = world.server.core.states[OTHER].event
+    for change in (before.load(NAME, world.good, FRAMEWORK), before.unload(NAME)):
+        cut_off = asyncio.create_task(change)
+        looked_at = asyncio.create_task(world.server.looked_at(looks))
+        await asyncio.wait([cut_off, looked_at], return_when=asyncio.FIRST_COMPLETED)
+        for task in (cut_off, looked_at):
+            task.cancel()
+
+        await world.agent().load(NAME, world.good, FRAMEWORK)
+
+        assert await world.agent().loaded() == {NAME, OTHER}
+        assert world.server.core.states[OTHER].event == event  # it was available all the time
+
+
 async def test_a_build_is_a_start_of_the_server_which_the_next_agent_knows_again(world):
     agent = world.agent()
     before = await agent.describe()

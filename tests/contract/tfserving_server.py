@@ -38,15 +38,17 @@ class TfServingLike:
     """What each load waits for, but that of the model that stays."""
     loads: Semaphore = field(default_factory=lambda: Semaphore(0))
     """Counts the loads that wait."""
-    looks: Semaphore = field(default_factory=lambda: Semaphore(0))
-    """Counts the questions for a model's state."""
     core: Core = field(init=False)
     requests: list[pb.ReloadConfigRequest] = field(default_factory=list)
+    _looks: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
+    """Questions for a model's state, as they come."""
+    _loop: asyncio.AbstractEventLoop | None = None
     _server: grpc.Server | None = None
 
     async def start(self) -> None:
         self.core = Core(self._load, POLL_SECONDS, self.was_configured, self.refuses_empty)
         self.core.start()
+        self._loop = asyncio.get_running_loop()
         handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             "GetModelStatus": grpc.unary_unary_rpc_method_handler(
                 self._status, pb.GetModelStatusRequest.FromString, pb.GetModelStatusResponse.SerializeToString
@@ -73,10 +75,11 @@ class TfServingLike:
 
     async def looked_at(self, times: int) -> None:
         """Wait until it was asked for a model's state so many times more."""
-        while self.looks.acquire(blocking=False):
-            pass
-        for _ in range(times):
-            assert await asyncio.to_thread(self.looks.acquire, timeout=30)
+        while not self._looks.empty():
+            self._looks.get_nowait()
+        async with asyncio.timeout(30):
+            for _ in range(times):
+                await self._looks.get()
 
     def _load(self, folder: Path) -> object:
         content = (folder / "saved_model.pb").read_bytes()
@@ -88,8 +91,9 @@ class TfServingLike:
         return content
 
     def _status(self, request: pb.GetModelStatusRequest, context: grpc.ServicerContext) -> pb.GetModelStatusResponse:
-        self.looks.release()
         spec = request.model_spec
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._looks.put_nowait, spec.name)
         state = self.core.states.get(spec.name)
         if state is None or spec.version.value != 1:
             context.abort(

@@ -60,6 +60,7 @@ class Canary:
 @pytest.fixture
 async def canary(server: EmptyServer, tmp_path: Path, database_url: str) -> AsyncIterator[Canary]:
     await server.start()
+    (tmp_path / "mounted").symlink_to(server.folder / "models")
     (tmp_path / "version.json").write_bytes(orjson.dumps(DESCRIBED))
     with a_stack(tmp_path, database_url) as stack:
         lifecycle = Lifecycle(stack)
@@ -69,6 +70,7 @@ async def canary(server: EmptyServer, tmp_path: Path, database_url: str) -> Asyn
                 "UNDERSTUDY_SERVER_KIND": "tfserving",
                 "UNDERSTUDY_SERVER_TARGET": server.target,
                 "UNDERSTUDY_SERVER_CONTROL": server.target,
+                "UNDERSTUDY_SERVER_MODELS_DIR": str(tmp_path / "mounted"),
                 "UNDERSTUDY_STAGE_DIR": str(server.folder),
                 "UNDERSTUDY_ARTIFACT_ROOT": str(server.folder),
             }

@@ -85,7 +85,7 @@ class Core:
             self._configuration = models
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._has_ended or all(self._is_done(name, since) for name in new))
-            failed = {name: self.states[name] for name in sorted(new) if self._state_of(name) != AVAILABLE}
+            failed = {name: self.states.get(name) for name in sorted(new) if self._state_of(name) != AVAILABLE}
             if failed and not self.was_configured:
                 self._configuration = {}
                 self._stuck |= new
@@ -148,8 +148,9 @@ class Core:
             self._changed.notify_all()
 
 
-def _unavailable(failed: Mapping[str, State]) -> Said:
+def _unavailable(failed: Mapping[str, State | None]) -> Said:
     each = "".join(
-        f"{{{{name: {name} version: 1}} due to error: {state.said.message}}}, " for name, state in failed.items()
+        f"{{{{name: {name} version: 1}} due to error: {state.said.message if state else ''}}}, "
+        for name, state in failed.items()
     )
     return Said(UNKNOWN, f"{len(failed)} model(s) did not become available: {{{each}}}")
