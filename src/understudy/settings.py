@@ -391,7 +391,7 @@ class Settings(BaseModel):
     """``host:port`` of that server's control, as the agent reaches it."""
     server_kind: Literal["understudy", "mlserver", "triton", "torchserve", "tfserving"] = "understudy"
     """What that server is, which says how a model's files are to lie in its repository."""
-    server_models_dir: Path | None = None
+    server_models_dir: str | None = Field(default=None, pattern="^/", max_length=1_000)
     """Folder ``models`` of the stage as a TensorFlow Serving sees it; by default by the agent's own path."""
     server_memory_bytes: int | None = Field(default=None, ge=1)
     """What that server may take of its machine's or container's memory; without it versions are loaded whatever they

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from random import Random
 from threading import Event
 from typing import Any
 
@@ -288,6 +289,31 @@ async def test_an_agent_that_is_cut_off_anywhere_in_a_change_drops_nothing_else_
 
         assert await world.agent().loaded() == {NAME, OTHER}
         assert world.server.core.states[OTHER].event == event  # it was available all the time
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_after_any_loads_unloads_and_restarts_the_server_has_what_the_last_of_them_asked_for(world, seed):
+    draw, agent, expected = Random(seed), world.agent(), set()
+    names = [served_name("visits", str(number)) for number in range(4)]
+    for _ in range(15):
+        name = draw.choice(names)
+        match draw.choice(("load", "load", "break", "unload", "agent", "server")):
+            case "load":
+                await agent.load(name, world.good, FRAMEWORK)
+                expected.add(name)
+            case "break" if name not in expected:
+                with pytest.raises(LoadRefused, match="Could not parse"):
+                    await agent.load(name, world.broken, FRAMEWORK)
+            case "unload":
+                await agent.unload(name)
+                expected.discard(name)
+            case "agent":
+                agent = world.agent()
+            case "server":
+                await world.server.restart()
+                expected.clear()
+
+        assert await agent.loaded() == expected
 
 
 async def test_a_build_is_a_start_of_the_server_which_the_next_agent_knows_again(world):

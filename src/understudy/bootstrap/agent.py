@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache, partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from uuid import uuid4
 
 import structlog
@@ -117,7 +117,8 @@ def _control(settings: Settings, target: str) -> ServerControl:
     if settings.server_kind == "tfserving":
         from understudy.adapters.model_servers.control.tfserving_control import TfServingControl  # noqa: PLC0415
 
-        return TfServingControl(target, models, settings.server_models_dir)
+        seen_as = settings.server_models_dir
+        return TfServingControl(target, models, None if seen_as is None else PurePosixPath(seen_as))
     kind = settings.server_kind
     return RepositoryControl(target, RepositoryFolder(models, LAYOUTS[kind]), kind)
 

@@ -12,7 +12,7 @@ Source:
 import asyncio
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final
 
 from understudy.adapters._proto.understudy_tfserving_pb2 import ModelVersionStatus
@@ -54,7 +54,7 @@ class TfServingControl:
         self,
         target: str,
         folder: Path,
-        seen_as: Path | None = None,
+        seen_as: PurePath | None = None,
         *,
         load_seconds: float = LOAD_SECONDS,
         reload_seconds: float = RELOAD_SECONDS,
