@@ -492,6 +492,11 @@ class NothingFits(RegistryError):
         " UNDERSTUDY_SERVER_MEMORY_BYTES."
     )
 
+    def __init__(self, detail: str = "", *, hint: str | None = None, expected_bytes: int | None = None) -> None:
+        super().__init__(detail, hint=hint)
+        self.expected_bytes = expected_bytes
+        """What the version was expected to take; ``None``: it was measured."""
+
 
 class ServerTaken(RegistryError):
     code = "E230"

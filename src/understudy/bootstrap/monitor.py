@@ -35,7 +35,9 @@ from understudy.bootstrap.upstream.features import open_features
 from understudy.core.alerts.alerts import Outcome
 from understudy.core.rollout.guard_limits import GuardSettings, parse_guard_judges, parse_guard_metrics
 from understudy.core.upstream.receivers import parse_receivers, parse_sources, parse_tokens
+from understudy.core.windows.window import WINDOW_SECONDS
 from understudy.loading.placement_job import PlacementJob
+from understudy.loading.replica_watch import ReplicaWatch
 from understudy.monitoring.alert_delivery import deliver_due
 from understudy.monitoring.drift_job import DriftJob
 from understudy.monitoring.metrics_job import MetricsJob
@@ -342,9 +344,13 @@ def _placement_jobs(settings: Settings, telemetry: PrometheusTelemetry, stack: A
     url, seconds = settings.database_url.get_secret_value(), settings.database_timeout_seconds
     store = PostgresPlacementStore(url, timeout_seconds=seconds)
     stack.push_async_callback(store.close)
-    placement = PlacementJob(store, telemetry, now=time.monotonic, idle_seconds=settings.idle_unload_seconds)
+    windows = PostgresWindowLog(url, timeout_seconds=seconds)
+    replicas = ReplicaWatch(windows, now=time.monotonic, concurrency=settings.backend_concurrency)
+    idle_seconds = settings.idle_unload_seconds
+    placement = PlacementJob(store, telemetry, now=time.monotonic, idle_seconds=idle_seconds, replicas=replicas)
     return [
         Job("placement", PLACEMENT_SECONDS, MEASURING_SECONDS, placement.tick),
+        Job("replicas", float(WINDOW_SECONDS), MEASURING_SECONDS, replicas.tick),
         Job("silent_servers", SILENT_SERVERS_SECONDS, MEASURING_SECONDS, placement.drop_silent_servers),
     ]
 

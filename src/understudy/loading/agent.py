@@ -120,7 +120,7 @@ class Agent:
         served, problem = await self._ask_server()
         problem = problem or self._refusal.words
         name, group_name, target, _ = self._server
-        report = ServerReport(name, group_name, target, self._build, problem)
+        report = ServerReport(name, group_name, target, self._build, problem, self._memory.room_bytes)
         versions = await self._store.look(report, epoch)
         await self._without_registry.note(versions)
         _count(self._telemetry, versions, problem)

@@ -105,6 +105,13 @@ class MemoryBudget:
             self._telemetry.set("model_server_memory_bytes", size, what)
 
     @property
+    def room_bytes(self) -> int | None:
+        """What the server's versions may take together, as far as its process was measured; ``None``: not known."""
+        if self._capacity_bytes is None:
+            return None
+        return Room(self._capacity_bytes, 0 if self._seen is None else self._seen.own_bytes).free_bytes
+
+    @property
     def missing(self) -> Mapping[int, int]:
         """How many bytes more each version needed that was not loaded at its last try for want of room."""
         return {version_id: short.missing_bytes for version_id, short in self._short.items()}
@@ -165,7 +172,7 @@ class MemoryBudget:
         problem = no_room(needed, room, was_measured=measured is not None)
         if problem is not None:
             await self._note_want(version, needed, room)
-            raise NothingFits(problem)
+            raise NothingFits(problem, expected_bytes=needed)
         self._short.pop(version.version_id, None)
         before = await self._resident_bytes()
         await load()

@@ -1,13 +1,16 @@
 """Decides which server has which version: the leading monitor compares what is wanted with what it decided before."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
 
 from understudy.core.loading.idle import idle_places
+from understudy.core.loading.placement import SpreadFacts, spread
 from understudy.core.loading.wanted import ManagedVersion, Place, Placements, Why, missing_servers, wanted_placements
-from understudy.loading.silence_watch import SilenceWatch
+from understudy.loading.replica_watch import ReplicaWatch
+from understudy.loading.silence_watch import LostServers, SilenceWatch
 from understudy.ports.loading.placement_store import LoadingFacts, PlacementStore
 from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.telemetry.telemetry import Telemetry
@@ -22,14 +25,23 @@ class PlacementJob:
     an operator is to hear of it all the same.
 
     A version that nothing wants stays loaded for ``idle_seconds`` after its last call; ``now`` is the monotonic clock,
-    in seconds.
+    in seconds. Where versions may be on more or fewer servers, ``replicas`` counts.
     """
 
     def __init__(
-        self, store: PlacementStore, telemetry: Telemetry, *, now: Callable[[], float], idle_seconds: float = 0.0
+        self,
+        store: PlacementStore,
+        telemetry: Telemetry,
+        *,
+        now: Callable[[], float],
+        idle_seconds: float = 0.0,
+        replicas: ReplicaWatch | None = None,
     ) -> None:
         self._store = store
         self._telemetry = telemetry
+        self._replicas = replicas
+        self._lost = LostServers(now)
+        self._told_replicas: set[tuple[str, str]] = set()
         self._idle_seconds = idle_seconds
         self._watch = SilenceWatch(now)
         self._told: set[tuple[str, str]] = set()
@@ -41,9 +53,13 @@ class PlacementJob:
         """Write what has changed since the last decision; usually that is nothing."""
         facts = await self._store.read()
         self._watch.note(facts.read_at)
-        self._tell(facts)
         versions = [_with_callers(version) for version in facts.versions] if self._idle_seconds else facts.versions
-        wanted = wanted_placements(versions, facts.servers, facts.placed.keys(), facts.available)
+        counts = {} if self._replicas is None else self._replicas.counts(versions, facts, epoch)
+        self._tell(facts, counts)
+        wanted = {
+            **wanted_placements(versions, facts.servers, facts.placed.keys(), facts.available),
+            **self._spread(versions, facts, counts),
+        }
         # An agent that is silent for a moment, as all are after Postgres was away, does not end what was idle before.
         known = {*facts.available, *facts.idle}
         unwanted = [place for place in facts.placed if place not in wanted and place in known]
@@ -73,15 +89,41 @@ class PlacementJob:
             self._telemetry.count("placements_restored_total", by=len(deleted))
             _log.warning("monitor.placements_restored", count=len(deleted), of=len(decided))
 
-    def _tell(self, facts: LoadingFacts) -> None:
+    def _spread(self, versions: Sequence[ManagedVersion], facts: LoadingFacts, counts: Mapping[int, int]) -> Placements:
+        """Return where versions are to be that are on some servers of their group."""
+        lost = self._lost.of(facts.servers)
+        why = {one.version_id: one.why for one in versions if one.replicas is not None and one.why is not None}
+        if not why:
+            return {}
+        # Where idle versions are that is no last word: they make room for wanted ones.
+        has_idle = {server for _, server in facts.idle}
+        refused = {place for place in facts.without_room if place[1] not in has_idle}
+        known = SpreadFacts(facts.placed.keys(), facts.available, refused, facts.sizes, lost)
+        found = spread(versions, facts.servers, known, counts)
+        return {place: why[place[0]] for place in found.placed}
+
+    def _tell(self, facts: LoadingFacts, counts: Mapping[int, int]) -> None:
         """Set the gauge of each version that a server is still to have; one that all have loses it."""
-        missing = missing_servers(facts.versions, facts.servers, facts.available, facts.without_room)
+        missing = missing_servers(facts.versions, facts.servers, facts.available, facts.without_room, counts)
         found = {facts.names[version_id]: count for version_id, count in missing.items()}
         for labels in self._told - found.keys():
             self._telemetry.forget("version_servers_missing", *labels)
         for labels, count in found.items():
             self._telemetry.set("version_servers_missing", count, *labels)
         self._told = set(found)
+        self._tell_replicas(facts, counts)
+
+    def _tell_replicas(self, facts: LoadingFacts, counts: Mapping[int, int]) -> None:
+        """Set the gauges of versions that may be on more or fewer servers: an autoscaler reads what they need."""
+        has = Counter(version_id for version_id, _ in facts.available)
+        found = {facts.names[version_id]: (count, has[version_id]) for version_id, count in counts.items()}
+        for labels in self._told_replicas - found.keys():
+            for what in ("wanted", "available"):
+                self._telemetry.forget("version_replicas", *labels, what)
+        for labels, (wanted, available) in found.items():
+            self._telemetry.set("version_replicas", wanted, *labels, "wanted")
+            self._telemetry.set("version_replicas", available, *labels, "available")
+        self._told_replicas = set(found)
 
 
 def _with_callers(version: ManagedVersion) -> ManagedVersion:

@@ -281,8 +281,15 @@ class VersionWork:
             attempt, pause = max(attempt - 1, 0), ROOM_RETRY_SECONDS
         else:
             self._memory.note_failure(version_id, is_final=pause is None)
-        said = known.detail
-        await self._store.fail(version_id, known.code, said, due.epoch, attempt=attempt, retry_seconds=pause)
+        await self._store.fail(
+            version_id,
+            known.code,
+            known.detail,
+            due.epoch,
+            attempt=attempt,
+            retry_seconds=pause,
+            expected_bytes=known.expected_bytes if isinstance(known, NothingFits) else None,
+        )
         if pause is not None:
             asyncio.get_running_loop().call_later(pause, self._on_retry)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from understudy.adapters.http.control_plane import ControlPlaneClient, said
 from understudy.adapters.http.paths import registry_path
+from understudy.core.loading.replicas import Replicas, parse_replicas
 from understudy.errors import UnknownRoute
 from understudy.ports.loading.loading_registry import (
     ServerRecord,
@@ -31,6 +32,7 @@ class HttpLoading:
         group_name: str | None,
         seconds: float | None,
         requires_validation: bool | None = None,
+        replicas: Replicas | None = None,
         dry_run: bool = False,
     ) -> VersionLoadingRecord:
         """Have agents load a version."""
@@ -39,6 +41,8 @@ class HttpLoading:
             asked["group"] = group_name
         if requires_validation is not None:
             asked["require_validation"] = str(requires_validation).lower()
+        if replicas is not None:
+            asked["replicas"] = str(replicas)
         return await self._changed(model_name, version, "load", actor, asked, dry_run=dry_run)
 
     async def unload(
@@ -78,6 +82,7 @@ def loading_record(document: Mapping[str, Any]) -> VersionLoadingRecord:
             "wanted_until": _moment(own["wanted_until"]),
             "servers": tuple(_at_server(one) for one in document["servers"]),
             "validations": tuple(_validation(one) for one in document["validations"]),
+            "replicas": parse_replicas(own["replicas"]) if own.get("replicas") else None,
         }
     )
 

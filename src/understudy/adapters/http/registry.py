@@ -51,6 +51,8 @@ class HttpRegistry:
         fields = {name: value for name, value in new._asdict().items() if name != "model_name" and value is not None}
         if not new.requires_validation:
             del fields["requires_validation"]  # which a proxy of the release before does not know
+        if new.replicas is not None:
+            fields["replicas"] = str(new.replicas)
         body = said(
             actor.reason, **{**fields, "endpoints": list(new.endpoints), **({"replace": True} if replace else {})}
         )

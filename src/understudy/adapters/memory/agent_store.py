@@ -36,6 +36,7 @@ class _Version:
     is_elsewhere: bool = False
     is_asked_for: bool = False
     memory_bytes: int | None = None
+    expected_bytes: int | None = None
 
 
 class MemoryAgentStore:
@@ -180,10 +181,19 @@ class MemoryAgentStore:
         self._set(version_id, LoadingRecord(state, attempt, may_retry=False, digest=digest))
 
     async def fail(
-        self, version_id: int, code: str, error: str, epoch: Epoch, *, attempt: int, retry_seconds: float | None
+        self,
+        version_id: int,
+        code: str,
+        error: str,
+        epoch: Epoch,
+        *,
+        attempt: int,
+        retry_seconds: float | None,
+        expected_bytes: int | None = None,
     ) -> None:
         self._fence(epoch)
         one = self._versions[version_id]
+        one.expected_bytes = expected_bytes or one.expected_bytes
         if one.record is not None:
             self._set(version_id, one.record._replace(state=LoadingState.ERROR, attempt=attempt, may_retry=False))
             one.error = (code, error)

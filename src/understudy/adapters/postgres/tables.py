@@ -111,6 +111,7 @@ MODEL_SERVER = Table(
     Column("build", String(255), nullable=False, server_default=text("''")),
     Column("problem", String(500), nullable=False, server_default=text("''")),
     Column("seen_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("room_bytes", BigInteger),
 )
 
 AGENT_LEASE = Table(
@@ -131,6 +132,8 @@ VERSION_LOADING = Table(
     Column("asked_at", _MOMENT, nullable=False, server_default=_NOW),
     Column("pinned_digest", String(71)),
     Column("requires_validation", Boolean, nullable=False, server_default=text("false")),
+    Column("replicas_min", SmallInteger),
+    Column("replicas_max", SmallInteger),
 )
 
 PLACEMENT = Table(
@@ -161,6 +164,7 @@ LOADED_VERSION = Table(
     Column("epoch", BigInteger, nullable=False),
     Column("updated_at", _MOMENT, nullable=False, server_default=_NOW),
     Column("memory_bytes", BigInteger),
+    Column("expected_bytes", BigInteger),
     Index("loadedversion_server", "server"),
 )
 

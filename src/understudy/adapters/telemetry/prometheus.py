@@ -168,6 +168,10 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "Live servers of its group that do not have a wanted version; 1 where the group has none.",
         ("model", "version"),
     ),
+    "version_replicas": (
+        "Servers that a version with a range of them is to be on by its calls, and on which it is available.",
+        ("model", "version", "what"),
+    ),
     "agent_leader": ("1 while this process is its server's agent, and no other stands in for it.", ()),
     "agent_last_success_timestamp_seconds": (
         "When an agent's round last succeeded or, before, its process became the agent.",

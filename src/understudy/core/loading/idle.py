@@ -41,7 +41,8 @@ def idle_places(
         limit_seconds: How long after it became idle, or after its last call, a version stays; 0: not at all.
     """
     groups = {server.name: server.group_name for server in servers}
-    may_idle = {version.version_id: version.group_name for version in versions if version.may_idle}
+    # A copy that is one too many is of a version that is wanted, elsewhere: it goes at once.
+    may_idle = {one.version_id: one.group_name for one in versions if one.may_idle and one.why is None}
     begins = Idle(0.0, 0.0)
     return frozenset(
         (version_id, server)

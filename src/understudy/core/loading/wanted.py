@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from understudy.core.loading.replicas import Replicas
+
 SILENT_SECONDS: Final = 30
 """After so long without a report from its agent, which comes every 5 s, it is not known what a server has."""
 
@@ -44,6 +46,9 @@ class ManagedVersion:
     """Whether it stays loaded for a while once nothing wants it: unless a person had it unloaded, or it is retired."""
     is_called: bool = False
     """Whether it may idle, has no endpoint, and was called by its name within a quarter of an hour."""
+    model_name: str = ""
+    replicas: Replicas | None = None
+    """On how many servers of the group it is to be; ``None``: on every one."""
 
     @property
     def why(self) -> Why | None:
@@ -59,6 +64,10 @@ class GroupMember:
     group_name: str
     is_live: bool = True
     """Whether its agent has reported within ``SILENT_SECONDS``."""
+    answers: bool = True
+    """Whether the server answers its agent."""
+    room_bytes: int | None = None
+    """Memory that its versions may take together; ``None``: its agent keeps no account."""
 
 
 Place = tuple[int, str]
@@ -75,7 +84,7 @@ def wanted_placements(
 ) -> Placements:
     """Return what is wanted where: every server of a group is to have every wanted version of the group.
 
-    A version that was moved to another group stays where it was ``placed`` until one server of that has it
+    Those that are to be on some servers alone are not in it: see ``core.loading.placement``. A version that was moved to another group stays where it was ``placed`` until one server of that has it
     (``available``): it is served all the while.
     """
     members: dict[str, list[str]] = {}
@@ -86,7 +95,7 @@ def wanted_placements(
         before.setdefault(version_id, []).append(name)
     wanted = {}
     for version in versions:
-        if version.why is None:
+        if version.why is None or version.replicas is not None:
             continue
         names = members.get(version.group_name, [])
         is_there = any((version.version_id, name) in available for name in names)
@@ -100,10 +109,12 @@ def missing_servers(
     servers: Iterable[GroupMember],
     available: Collection[Place],
     without_room: Collection[Place] = (),
+    counts: Mapping[int, int] = {},
 ) -> Mapping[int, int]:
     """Return how many live servers of its group do not have a wanted version; 1 where the group has none.
 
-    Versions that all of them have are left out. A server that had no room for a champion before does not count: that
+    Of a version that is to be on some of them it is how many fewer have it than should, by its calls (``counts``) or
+    at the least. Versions that all of them have are left out. A server that had no room for a champion before does not count: that
     one leaves where a further version needs its memory.
     """
     live: dict[str, list[str]] = {}
@@ -116,6 +127,9 @@ def missing_servers(
         may_be_without = without_room if version.why is Why.PREVIOUS_CHAMPION else ()
         places = [(version.version_id, name) for name in names]
         without = sum(not (place in available or place in may_be_without) for place in places) if names else 1
+        if version.replicas is not None and names:
+            count = counts.get(version.version_id, version.replicas.least)
+            without = max(count - (len(names) - without), 0)
         if version.why is not None and without:
             missing[version.version_id] = without
     return missing

@@ -14,6 +14,7 @@ def loading_document(record: VersionLoadingRecord) -> dict[str, Any]:
         **record._asdict(),
         "servers": [server._asdict() for server in record.servers],
         "validations": [one._asdict() for one in record.validations],
+        "replicas": None if record.replicas is None else str(record.replicas),
     }
 
 

@@ -18,6 +18,8 @@ class ServerReport(NamedTuple):
     build: str
     problem: str
     """Empty while the server's control answers."""
+    room_bytes: int | None = None
+    """Memory that its versions may take together; ``None``: no account is kept."""
 
 
 class LoadingRecord(NamedTuple):
@@ -109,9 +111,20 @@ class AgentStore(Protocol):
         """Record a state."""
 
     async def fail(
-        self, version_id: int, code: str, error: str, epoch: Epoch, *, attempt: int, retry_seconds: float | None
+        self,
+        version_id: int,
+        code: str,
+        error: str,
+        epoch: Epoch,
+        *,
+        attempt: int,
+        retry_seconds: float | None,
+        expected_bytes: int | None = None,
     ) -> None:
-        """Record the failure of an attempt, and when the next one is due; ``None``: once a person has asked for it."""
+        """Record the failure of an attempt, and when the next one is due; ``None``: once a person has asked for it.
+
+        Where there was no room it is kept how much was expected (``expected_bytes``), for the leader to find a server.
+        """
 
     async def note_memory(self, version_id: int, memory_bytes: int, epoch: Epoch) -> None:
         """Keep what a version takes of its server's memory."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
+from understudy.core.loading.replicas import Replicas
 from understudy.ports.registry.registry import Actor
 
 
@@ -90,10 +91,12 @@ class VersionLoadingRecord(NamedTuple):
     """Why it gets none now; ``None``: a validation holds, or none is required."""
     groups: Sequence[str] | None = None
     """The groups of which an agent has reported a server; ``None``: the proxy of the release before does not say."""
+    replicas: Replicas | None = None
+    """On how many servers of the group it is to be; ``None``: on every one."""
 
 
 class MissingVersion(NamedTuple):
-    """A wanted version that a live server of its group does not have, or whose group has no live server."""
+    """A wanted version that fewer live servers of its group have than should, or whose group has no live server."""
 
     model_name: str
     version: str
@@ -103,9 +106,13 @@ class MissingVersion(NamedTuple):
     servers: int
     """How many servers of the group have an agent that reports."""
     without: Sequence[str]
-    """Those of them that do not have it, each with what its agent last recorded."""
+    """Those of them that are to have it and do not, each with what its agent last recorded."""
     has_endpoint: bool
     """Whether proxies may call it anywhere: where people registered an endpoint, or an agent that is silent now."""
+    copies: int | None = None
+    """On how many servers it is to be; ``None``: on every one of the group."""
+    has: int = 0
+    """How many of the servers have it."""
 
 
 class VersionLoading(Protocol):
@@ -120,12 +127,13 @@ class VersionLoading(Protocol):
         group_name: str | None,
         seconds: float | None,
         requires_validation: bool | None = None,
+        replicas: Replicas | None = None,
         dry_run: bool = False,
     ) -> VersionLoadingRecord:
         """Have agents load a version, for so many seconds (``None``: for good), and longer while it has a role.
 
-        A load that failed begins again. ``requires_validation`` says whether its roles need a validation that holds;
-        ``None`` leaves that as it is.
+        A load that failed begins again. ``requires_validation`` says whether its roles need a validation that holds, and
+        ``replicas`` on how many servers of the group it is to be; ``None`` leaves each as it is.
 
         Raises:
             NotRegistered: There is no such version.

@@ -24,6 +24,10 @@ class LoadingFacts(NamedTuple):
     """Postgres' time then, in seconds since the epoch."""
     without_room: Collection[Place] = frozenset()
     """Versions that servers had no room for at their last try (E214), with the servers' names."""
+    sizes: Mapping[Place, int] = {}
+    """What a version takes of a server's memory, in bytes: measured there, or expected where there was no room."""
+    left: Collection[int] = frozenset()
+    """Versions of which a copy has gone within ``FALL_SECONDS``, or is going."""
 
 
 class PlacementStore(Protocol):

@@ -5,6 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from understudy.core.loading.replicas import Replicas
 from understudy.core.routing.arms import BucketRange, Split
 
 if TYPE_CHECKING:  # numpy, which a list of models does not need
@@ -40,6 +41,8 @@ class NewVersion(NamedTuple):
     """The group of servers that agents load it onto, for two hours while it has no role; ``None``: none does."""
     requires_validation: bool = False
     """Of a version that agents load: whether it gets a role, or a larger share, only with a validation that holds."""
+    replicas: Replicas | None = None
+    """Of a version that agents load: on how many servers of the group it is to be; ``None``: on every one."""
 
 
 class VersionRecord(NamedTuple):

@@ -71,10 +71,10 @@ _FENCE = fence_of_one_statement("AgentLease", "$1", "$6")
 # wrote: what is left of a server's former name is seen a round after the first report under the new one.
 _ROUND = f"""
     WITH fence AS ({_FENCE}), other AS ({_OTHER_AGENT}), written AS (
-        INSERT INTO ModelServer (name, group_name, target, build, problem)
-        SELECT $1, $3, $2, $4, $5 WHERE EXISTS (SELECT FROM fence) AND NOT EXISTS (SELECT FROM other)
+        INSERT INTO ModelServer (name, group_name, target, build, problem, room_bytes)
+        SELECT $1, $3, $2, $4, $5, $7 WHERE EXISTS (SELECT FROM fence) AND NOT EXISTS (SELECT FROM other)
         ON CONFLICT (name) DO UPDATE SET group_name = excluded.group_name, target = excluded.target,
-            build = excluded.build, problem = excluded.problem, seen_at = now())
+            build = excluded.build, problem = excluded.problem, room_bytes = excluded.room_bytes, seen_at = now())
     SELECT EXISTS (SELECT FROM fence) AS is_held, (SELECT name FROM other) AS taken_by, seen.*
     FROM (SELECT) AS round LEFT JOIN ({_LOOK}) AS seen ON TRUE
     ORDER BY seen.id
@@ -104,7 +104,7 @@ _WRITE = """
 """
 _FAIL = """
     UPDATE LoadedVersion SET state = 'ERROR', error_code = $3, error = $4, attempt = $5, epoch = $7, updated_at = now(),
-        next_attempt_at = now() + make_interval(secs => $6)
+        next_attempt_at = now() + make_interval(secs => $6), expected_bytes = coalesce($8, expected_bytes)
     WHERE model_version_id = $1 AND server = $2
 """
 _NOTE_MEMORY = "UPDATE LoadedVersion SET memory_bytes = $3 WHERE model_version_id = $1 AND server = $2"
@@ -138,10 +138,15 @@ _REMOVE_ENDPOINT = "SELECT understudy_remove_agent_endpoint($1, $2)"
 _TURN_OF_GROUP = """
     SELECT pg_advisory_xact_lock(hashtextextended('understudy.turn:' || group_name, 0)) FROM ModelServer WHERE name = $1
 """
+# Of a version that is on some servers of its group those count that are to have one of its model.
 _OTHERS_SERVE = f"""
     SELECT NOT EXISTS (
         SELECT FROM ModelServer AS its JOIN ModelServer AS other USING (group_name)
         WHERE its.name = $2 AND other.name <> $2 AND other.seen_at > now() - INTERVAL '{SILENT_SECONDS} seconds'
+          AND ((SELECT replicas_min FROM VersionLoading WHERE model_version_id = $1) IS NULL OR EXISTS (
+              SELECT FROM Placement JOIN ModelVersion AS version ON version.id = model_version_id
+              WHERE Placement.server = other.name AND idle_since IS NULL
+                AND version.model_name = (SELECT model_name FROM ModelVersion WHERE id = $1)))
           AND (other.problem <> '' OR NOT EXISTS (
               SELECT FROM ModelEndpoint AS endpoint JOIN ModelVersion AS version ON version.id = model_version_id
               WHERE endpoint.server = other.name
@@ -165,9 +170,9 @@ class PostgresAgentStore:
         self._kept = KeptConnection(database_url, "what the agent records", timeout_seconds, "understudy-agent")
 
     async def look(self, server: ServerReport, epoch: Epoch) -> Sequence[VersionAtServer]:
-        name, group_name, target, build, problem = server
+        name, group_name, target, build, problem, room_bytes = server
         async with self._kept.use() as connection:
-            rows = await connection.fetch(_ROUND, name, target, group_name, build, problem, epoch)
+            rows = await connection.fetch(_ROUND, name, target, group_name, build, problem, epoch, room_bytes)
         if not rows[0]["is_held"]:
             raise LeadershipLost(f"epoch {epoch} is over")
         if rows[0]["taken_by"] is not None:
@@ -184,11 +189,19 @@ class PostgresAgentStore:
             await connection.execute(_WRITE, version_id, self._server, state, attempt, digest, epoch)
 
     async def fail(
-        self, version_id: int, code: str, error: str, epoch: Epoch, *, attempt: int, retry_seconds: float | None
+        self,
+        version_id: int,
+        code: str,
+        error: str,
+        epoch: Epoch,
+        *,
+        attempt: int,
+        retry_seconds: float | None,
+        expected_bytes: int | None = None,
     ) -> None:
-        said = storable(error)
+        told = (code, storable(error), attempt, retry_seconds, epoch, expected_bytes)
         async with self._fenced(epoch) as connection:
-            await connection.execute(_FAIL, version_id, self._server, code, said, attempt, retry_seconds, epoch)
+            await connection.execute(_FAIL, version_id, self._server, *told)
 
     async def note_memory(self, version_id: int, memory_bytes: int, epoch: Epoch) -> None:
         async with self._fenced(epoch) as connection:

@@ -7,6 +7,7 @@ import asyncpg
 from understudy.adapters.postgres.connections.connection import KeptConnection
 from understudy.adapters.postgres.monitoring.lease import fenced
 from understudy.core.loading.idle import Idle
+from understudy.core.loading.replicas import FALL_SECONDS, Replicas
 from understudy.core.loading.wanted import SILENT_SECONDS, GroupMember, ManagedVersion, Place, Placements, Why
 from understudy.ports.loading.placement_store import LoadingFacts
 from understudy.ports.monitoring.lease import Epoch
@@ -28,6 +29,7 @@ REASONS = """
 """Why a version is wanted now: each is a ``core.loading.wanted.Why``."""
 _VERSIONS = f"""
     SELECT version.id, version.model_name, version.version, loading.group_name, {REASONS} AS reasons,
+           loading.replicas_min, loading.replicas_max,
            loading.wanted_until IS NOT NULL AND version.status <> 'retired' AS may_idle,
            CASE WHEN loading.wanted_until IS NOT NULL AND version.status <> 'retired'
                  AND NOT EXISTS (SELECT FROM ModelEndpoint AS its WHERE its.model_version_id = version.id)
@@ -38,7 +40,8 @@ _VERSIONS = f"""
     LEFT JOIN ServingPolicy AS policy ON policy.model_name = version.model_name
 """  # noqa: S608 - a constant
 _SERVERS = f"""
-    SELECT name, group_name, seen_at > now() - INTERVAL '{SILENT_SECONDS} seconds' FROM ModelServer
+    SELECT name, group_name, seen_at > now() - INTERVAL '{SILENT_SECONDS} seconds', problem = '', room_bytes
+    FROM ModelServer
 """  # noqa: S608 - a constant
 _PLACED = "SELECT model_version_id, server, why FROM Placement"
 _LAST_CALL = """
@@ -56,6 +59,17 @@ _AVAILABLE = f"""
     WHERE state = 'AVAILABLE' AND seen_at > now() - INTERVAL '{SILENT_SECONDS} seconds'
 """  # noqa: S608 - a constant
 _WITHOUT_ROOM = "SELECT model_version_id, server FROM LoadedVersion WHERE state = 'ERROR' AND error_code = 'E214'"
+_SIZES = """
+    SELECT model_version_id, server, bytes FROM LoadedVersion
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN error_code = 'E214' THEN greatest(expected_bytes, memory_bytes)
+                    ELSE coalesce(memory_bytes, expected_bytes) END AS bytes) AS its
+    WHERE bytes IS NOT NULL
+"""
+_LEFT = f"""
+    SELECT DISTINCT model_version_id FROM LoadedVersion
+    WHERE state IN ('QUIESCING', 'UNLOADING', 'END') AND updated_at > now() - INTERVAL '{FALL_SECONDS} seconds'
+"""  # noqa: S608 - a constant
 # A version or server that was deleted meanwhile is left out.
 _DECIDE = """
     INSERT INTO Placement (model_version_id, server, why, epoch)
@@ -95,8 +109,11 @@ class PostgresPlacementStore:
             available = {(row[0], row[1]) for row in await connection.fetch(_AVAILABLE)} if versions else set()
             full = {(row[0], row[1]) for row in await connection.fetch(_WITHOUT_ROOM)} if placed else set()
             idle = {(row[0], row[1]): Idle(row[2], row[3]) for row in await connection.fetch(_IDLE)} if placed else {}
+            is_spread = any(version.replicas is not None for version in versions)
+            sizes = {(row[0], row[1]): row[2] for row in await connection.fetch(_SIZES)} if is_spread else {}
+            left = {row[0] for row in await connection.fetch(_LEFT)} if is_spread else set()
         names = {row["id"]: (row["model_name"], row["version"]) for row in rows}
-        return LoadingFacts(versions, servers, placed, available, names, idle, read_at, full)
+        return LoadingFacts(versions, servers, placed, available, names, idle, read_at, full, sizes, left)
 
     async def decide(
         self, wanted: Placements, gone: Collection[Place], epoch: Epoch, *, idle: Collection[Place] = ()
@@ -122,6 +139,8 @@ class PostgresPlacementStore:
 
 
 def _managed(row: asyncpg.Record) -> ManagedVersion:
+    reasons = frozenset(map(Why, row["reasons"]))
+    replicas = None if row["replicas_min"] is None else Replicas(row["replicas_min"], row["replicas_max"])
     return ManagedVersion(
-        row["id"], row["group_name"], frozenset(map(Why, row["reasons"])), row["may_idle"], row["is_called"]
+        row["id"], row["group_name"], reasons, row["may_idle"], row["is_called"], row["model_name"], replicas
     )

@@ -11,6 +11,7 @@ from understudy.adapters.postgres.connections.connection import SessionPerCall, 
 from understudy.adapters.postgres.connections.signing import sign
 from understudy.adapters.postgres.loading.agent_store import JUDGE, storable
 from understudy.adapters.postgres.loading.placements import REASONS
+from understudy.core.loading.replicas import Replicas
 from understudy.core.loading.served_name import served_name
 from understudy.core.loading.wanted import SILENT_SECONDS, ManagedVersion, Why
 from understudy.errors import NotRegistered, PolicyRefused
@@ -29,7 +30,7 @@ _VERSION = """
 """
 _LOADING = """
     SELECT group_name, CASE WHEN isfinite(wanted_until) THEN wanted_until END AS wanted_until,
-           coalesce(NOT isfinite(wanted_until), FALSE) AS is_kept, pinned_digest, requires_validation,
+           coalesce(NOT isfinite(wanted_until), FALSE) AS is_kept, pinned_digest, requires_validation, replicas_min, replicas_max,
            understudy_unvalidated(model_version_id) AS unvalidated
     FROM VersionLoading WHERE model_version_id = $1
 """
@@ -50,12 +51,14 @@ _SERVERS_OF = """
     ORDER BY 1
 """
 _LOAD = """
-    INSERT INTO VersionLoading (model_version_id, group_name, wanted_until, requires_validation)
+    INSERT INTO VersionLoading (model_version_id, group_name, wanted_until, requires_validation, replicas_min, replicas_max)
     VALUES ($1, $2, CASE WHEN $3::float8 IS NULL THEN 'infinity' ELSE now() + make_interval(secs => $3) END,
-            coalesce($4, FALSE))
+            coalesce($4, FALSE), nullif($5::smallint, 0), nullif($6::smallint, 0))
     ON CONFLICT (model_version_id) DO UPDATE
     SET group_name = excluded.group_name, wanted_until = excluded.wanted_until, asked_at = now(),
-        requires_validation = coalesce($4, VersionLoading.requires_validation)
+        requires_validation = coalesce($4, VersionLoading.requires_validation),
+        replicas_min = CASE WHEN $5 IS NULL THEN VersionLoading.replicas_min ELSE nullif($5, 0) END,
+        replicas_max = CASE WHEN $6 IS NULL THEN VersionLoading.replicas_max ELSE nullif($6, 0) END
 """
 _VALIDATIONS = """
     SELECT its.name, its.target, its.build, coalesce(version.artifact_digest, loading.pinned_digest), verdict.passed,
@@ -97,20 +100,26 @@ _SERVERS = """
     FROM ModelServer ORDER BY group_name, name
 """
 _MISSING = f"""
-    SELECT wanted.id, model_name, version, wanted.group_name, reasons, live.servers, live.without,
+    SELECT wanted.id, model_name, version, wanted.group_name, reasons, live.servers, live.without, live.copies, live.has, replicas_min,
            EXISTS (SELECT FROM ModelEndpoint WHERE model_version_id = wanted.id) AS has_endpoint
-    FROM (SELECT version.id, version.model_name, version.version, loading.group_name, {REASONS} AS reasons
+    FROM (SELECT version.id, version.model_name, version.version, loading.group_name, replicas_min, replicas_max, {REASONS} AS reasons
           FROM VersionLoading AS loading JOIN ModelVersion AS version ON version.id = loading.model_version_id
           LEFT JOIN ServingPolicy AS policy ON policy.model_name = version.model_name
           WHERE $1::text IS NULL OR version.model_name = $1) AS wanted
     CROSS JOIN LATERAL (
         SELECT count(*) AS servers, array_agg(
             concat_ws(' ', name || ':', coalesce(loaded.state, 'nothing has begun'), loaded.error_code, loaded.error)
-            ORDER BY name) FILTER (WHERE loaded.state IS DISTINCT FROM 'AVAILABLE') AS without
+            ORDER BY name) FILTER (WHERE loaded.state IS DISTINCT FROM 'AVAILABLE'
+                                   AND (replicas_min IS NULL OR placed.server IS NOT NULL)) AS without,
+               least(replicas_max, greatest(replicas_min, count(placed))) AS copies,
+               count(*) FILTER (WHERE loaded.state = 'AVAILABLE') AS has
         FROM ModelServer AS server
+        LEFT JOIN Placement AS placed
+            ON placed.server = server.name AND placed.model_version_id = wanted.id AND placed.idle_since IS NULL
         LEFT JOIN LoadedVersion AS loaded ON loaded.server = server.name AND loaded.model_version_id = wanted.id
         WHERE server.group_name = wanted.group_name AND seen_at > now() - INTERVAL '{SILENT_SECONDS} seconds') AS live
-    WHERE reasons <> '{{}}' AND (live.servers = 0 OR live.without IS NOT NULL)
+    WHERE reasons <> '{{}}' AND (
+        live.servers = 0 OR CASE WHEN replicas_min IS NULL THEN live.without IS NOT NULL ELSE live.has < live.copies END)
     ORDER BY model_name, version
 """  # noqa: S608 - constants
 
@@ -127,6 +136,7 @@ class PostgresLoadingRegistry(SessionPerCall):
         group_name: str | None,
         seconds: float | None,
         requires_validation: bool | None = None,
+        replicas: Replicas | None = None,
         dry_run: bool = False,
     ) -> VersionLoadingRecord:
         async with self._signed(actor, dry_run=dry_run) as connection:
@@ -153,7 +163,8 @@ class PostgresLoadingRegistry(SessionPerCall):
                 )
             if group_before not in (None, group):
                 await _check_move(connection, model_name, version, version_id, group)
-            await connection.execute(_LOAD, version_id, group, seconds, requires_validation)
+            numbers = (None, None) if replicas is None else replicas
+            await connection.execute(_LOAD, version_id, group, seconds, requires_validation, *numbers)
             return await _record(connection, model_name, version, version_id)
 
     async def unload(
@@ -236,7 +247,15 @@ def _missing(row: asyncpg.Record) -> MissingVersion:
     assert why is not None  # it has a reason
     without = tuple(row["without"] or ())
     return MissingVersion(
-        row["model_name"], row["version"], why.value, row["group_name"], row["servers"], without, row["has_endpoint"]
+        row["model_name"],
+        row["version"],
+        why.value,
+        row["group_name"],
+        row["servers"],
+        without,
+        row["has_endpoint"],
+        None if row["replicas_min"] is None else row["copies"],
+        row["has"],
     )
 
 
@@ -278,4 +297,5 @@ async def _record(
         [ValidationRecord(*row) for row in await connection.fetch(_VALIDATIONS, version_id)],
         loading["unvalidated"],
         [row["group_name"] for row in await connection.fetch(_GROUPS)],
+        None if loading["replicas_min"] is None else Replicas(loading["replicas_min"], loading["replicas_max"]),
     )

@@ -22,6 +22,7 @@ from understudy.adapters.postgres.registry.audit import newest_changes
 from understudy.adapters.postgres.registry.refusal_words import CONSTRAINT_WORDS
 from understudy.adapters.postgres.registry.replacement import replace_version
 from understudy.core.first_names import first_names
+from understudy.core.loading.replicas import EVERY_SERVER
 from understudy.core.routing.status_changes import StatusChange, with_status_change
 from understudy.errors import AlreadyRegistered, GenerationMoved, NotRegistered, PolicyRefused
 from understudy.ports.registry.registry import (
@@ -70,7 +71,7 @@ class PostgresRegistry:
     ) -> VersionRecord:
         values = new._asdict()
         targets, group_name = values.pop("endpoints"), values.pop("group_name")
-        is_required = values.pop("requires_validation")
+        is_required, replicas = values.pop("requires_validation"), values.pop("replicas") or EVERY_SERVER
         async with self._signed(actor, dry_run=dry_run) as connection:
             if replace:
                 async with _refusals():
@@ -85,7 +86,7 @@ class PostgresRegistry:
                 for target in dict.fromkeys(targets):
                     await connection.execute(rows.ADD_ENDPOINT, version_id, target)
                 if group_name is not None:
-                    await connection.execute(rows.ADD_LOADING, version_id, group_name, is_required)
+                    await connection.execute(rows.ADD_LOADING, version_id, group_name, is_required, *replicas)
             return await _version(connection, new.model_name, new.version)
 
     async def list_versions(

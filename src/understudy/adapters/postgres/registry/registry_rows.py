@@ -45,15 +45,15 @@ VERSIONS = f"""{_VERSIONS}
 """
 VERSION = f"{_VERSIONS} WHERE model_name = $1 AND version = $2"
 LABELS = "SELECT version FROM modelversion WHERE model_name = $1 ORDER BY id"
-_NOT_COLUMNS = ("endpoints", "group_name", "requires_validation")
+_NOT_COLUMNS = ("endpoints", "group_name", "requires_validation", "replicas")
 NEW_VERSION = tuple(name for name in NewVersion._fields if name not in _NOT_COLUMNS)
 """The columns of a version that is registered."""
 _NEW_COLUMNS = ", ".join(NEW_VERSION)
 _NEW_VALUES = ", ".join(f"${place}" for place, _ in enumerate(NEW_VERSION, 1))
 ADD_VERSION = f"INSERT INTO modelversion ({_NEW_COLUMNS}) VALUES ({_NEW_VALUES}) RETURNING id"  # noqa: S608 - constants
 ADD_LOADING = """
-    INSERT INTO versionloading (model_version_id, group_name, wanted_until, requires_validation)
-    VALUES ($1, $2, now() + INTERVAL '2 hours', $3)
+    INSERT INTO versionloading (model_version_id, group_name, wanted_until, requires_validation, replicas_min, replicas_max)
+    VALUES ($1, $2, now() + INTERVAL '2 hours', $3, nullif($4, 0), nullif($5, 0))
 """
 ADD_ENDPOINT = "INSERT INTO modelendpoint (model_version_id, target) VALUES ($1, $2)"
 ADD_MISSING_ENDPOINT = f"{ADD_ENDPOINT} ON CONFLICT DO NOTHING"

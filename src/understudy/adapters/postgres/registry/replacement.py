@@ -7,6 +7,7 @@ from typing import Any
 import asyncpg
 
 from understudy.adapters.postgres.registry import registry_rows as rows
+from understudy.core.loading.replicas import EVERY_SERVER
 from understudy.errors import VersionInUse
 from understudy.ports.registry.registry import NewVersion
 
@@ -37,11 +38,12 @@ _OTHER_ENDPOINTS = """
     DELETE FROM modelendpoint WHERE model_version_id = $1 AND source = 'manual' AND target <> ALL($2::text[])
 """
 _LOADING = """
-    INSERT INTO versionloading (model_version_id, group_name, wanted_until, requires_validation)
-    VALUES ($1, $2, now() + INTERVAL '2 hours', $3)
+    INSERT INTO versionloading (model_version_id, group_name, wanted_until, requires_validation, replicas_min, replicas_max)
+    VALUES ($1, $2, now() + INTERVAL '2 hours', $3, nullif($4, 0), nullif($5, 0))
     ON CONFLICT (model_version_id) DO UPDATE
     SET group_name = excluded.group_name, wanted_until = excluded.wanted_until, asked_at = now(),
-        requires_validation = excluded.requires_validation
+        requires_validation = excluded.requires_validation, replicas_min = excluded.replicas_min,
+        replicas_max = excluded.replicas_max
 """
 _NO_LOADING = "UPDATE versionloading SET wanted_until = NULL WHERE model_version_id = $1"
 
@@ -70,5 +72,6 @@ async def replace_version(connection: asyncpg.Connection, new: NewVersion, value
     if new.group_name is None:
         await connection.execute(_NO_LOADING, version_id)
     else:
-        await connection.execute(_LOADING, version_id, new.group_name, new.requires_validation)
+        replicas = new.replicas or EVERY_SERVER
+        await connection.execute(_LOADING, version_id, new.group_name, new.requires_validation, *replicas)
     return True

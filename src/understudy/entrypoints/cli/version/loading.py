@@ -13,6 +13,7 @@ from rich.text import Text
 from understudy.bootstrap.control_plane import ControlPlane
 from understudy.core.durations import duration_words
 from understudy.core.first_names import first_names
+from understudy.core.loading.replicas import Replicas, parse_replicas
 from understudy.core.loading.state import LoadingState
 from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
@@ -67,6 +68,10 @@ def load(
         str, typer.Option(metavar="TIME", help="With --wait: give up then, 90s or 30m.")
     ] = DEFAULT_TIMEOUT,
     require_validation: RequiresValidation = None,
+    replicas: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="On so many servers of the group, 1..4 by its calls, or all."),
+    ] = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -75,6 +80,7 @@ def load(
     A version with a role, or with a part in a rollout, is loaded for as long as it has that.
     """
     seconds, patience = None if keep else seconds_of(duration, "--for"), seconds_of(timeout, "--timeout")
+    servers_asked = replicas_of(replicas)
 
     async def ask(control_plane: ControlPlane) -> tuple[VersionLoadingRecord, Sequence[ServerRecord], str]:
         loading, actor = control_plane.loading, actor_of_command(None)
@@ -85,6 +91,7 @@ def load(
             group_name=group,
             seconds=seconds,
             requires_validation=require_validation,
+            replicas=servers_asked,
             dry_run=dry_run,
         )
         if not wait or dry_run:
@@ -98,7 +105,7 @@ def load(
 
     record, servers, problem = with_control_plane(ask)
     for_how_long = "until it is unloaded" if keep else f"for {duration}"
-    said = f"{model} {version} is wanted on the servers of {record.group_name} {for_how_long}"
+    said = f"{model} {version} is wanted on {_servers_words(record)} {for_how_long}"
     head = Text(f"{said}; nothing was written." if dry_run else f"{said}.", "bold")
     then = f"→ understudy version show {quote(model)} {quote(version)} says where it is loaded"
     texts = [*group_warnings(record.group_name, record.groups), *servers_text(record, servers)]
@@ -120,7 +127,7 @@ def unload(*, model: ModelName, version: VersionLabel, dry_run: DryRun = False, 
         return made, await loading.list_servers()
 
     record, servers = with_control_plane(ask)
-    said = f"{model} {version} is wanted no more on the servers of {record.group_name}"
+    said = f"{model} {version} is wanted no more on {_servers_words(record)}"
     head = Text(f"{said}; nothing was written." if dry_run else f"{said}.", "bold")
     then = f"→ understudy version load {quote(model)} {quote(version)} has it loaded again"
     show(
@@ -130,6 +137,27 @@ def unload(*, model: ModelName, version: VersionLabel, dry_run: DryRun = False, 
         then,
         as_json=as_json,
     )
+
+
+def replicas_of(text: str | None) -> Replicas | None:
+    """Return what --replicas says.
+
+    Raises:
+        CommandRefused: It is no number of servers.
+    """
+    try:
+        return None if text is None else parse_replicas(text)
+    except ValueError as problem:
+        advice = "For example --replicas 2, --replicas 1..4 or --replicas all."
+        raise CommandRefused(ExitCode.USAGE, f"--replicas: {problem}", advice) from None
+
+
+def _servers_words(record: VersionLoadingRecord) -> str:
+    """Return in words on which servers a version is to be."""
+    if record.replicas is None:
+        return f"the servers of {record.group_name}"
+    is_one = record.replicas.most == 1
+    return f"{record.replicas} {'server' if is_one else 'servers'} of {record.group_name}"
 
 
 def servers_text(record: VersionLoadingRecord, servers: Sequence[ServerRecord] = ()) -> Sequence[RenderableType]:
@@ -153,8 +181,20 @@ def servers_text(record: VersionLoadingRecord, servers: Sequence[ServerRecord] =
         for server in record.servers
     ]
     failures = [_failure_text(server) for server in record.servers if server.error_code]
+    failures += _too_few_texts(record)
     away = [Text(server_trouble_line(troubles[one.server]), "red") for one in record.servers if one.server in troubles]
     return [a_table(columns, rows), *away, *failures, *_validation_texts(record)]
+
+
+def _too_few_texts(record: VersionLoadingRecord) -> list[Text]:
+    """Return a line where fewer servers have been given a version than are to have it."""
+    if record.replicas is None or not any(one.why for one in record.servers):
+        return []
+    given = len(_waited_for(record))
+    if given >= record.replicas.least:
+        return []
+    what = f"E214 {given} of {_servers_words(record)} have been given it: no other one has room, or none is there"
+    return [Text("✖ ", "red").append(what)]
 
 
 def _state_text(recorded: VersionAtServerRecord, in_trouble: ServerRecord | None) -> str | Text:
@@ -239,8 +279,8 @@ async def _until_loaded(
     except TimeoutError:
         raise CommandRefused(
             ExitCode.PROBLEM,
-            f"{record.model_name} {record.version} was not loaded within {duration_words(seconds)} on the servers of"
-            f" {record.group_name}{_lacking(record, servers)}",
+            f"{record.model_name} {record.version} was not loaded within {duration_words(seconds)} on"
+            f" {_servers_words(record)}{_lacking(record, servers)}",
             f"understudy version show {quote(record.model_name)} {quote(record.version)} says how far it is, understudy"
             " server list whether an agent is there; --timeout says how long to wait.",
         ) from None
@@ -265,10 +305,13 @@ def _lacking(record: VersionLoadingRecord, servers: Sequence[ServerRecord]) -> s
 def is_loaded(record: VersionLoadingRecord, servers: Sequence[ServerRecord] = ()) -> bool:
     """Whether every server of the group that is to have a version has it, and at least one is.
 
-    What is recorded of a server that does not answer, or whose agent is silent, is of before.
+    Of a version that is to be on some of them it is whether so many have it, at the least. What is recorded of a server that does not answer, or whose agent is silent, is of before.
     """
     troubled = {server.name for server in servers if server_trouble(server)}
     waited_for = _waited_for(record)
+    if record.replicas is not None:
+        there = [one for one in waited_for if one.state == LoadingState.AVAILABLE and one.server not in troubled]
+        return len(there) >= record.replicas.least
     return bool(waited_for) and all(
         one.state == LoadingState.AVAILABLE and one.server not in troubled for one in waited_for
     )

@@ -1,6 +1,6 @@
 """``understudy version register``: a version as its engineer describes it, checked before it is stored."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from shlex import quote
 from typing import NamedTuple
@@ -29,7 +29,7 @@ from understudy.entrypoints.cli.version.described import (
     described_version,
     notes_text,
 )
-from understudy.entrypoints.cli.version.loading import group_warnings
+from understudy.entrypoints.cli.version.loading import group_warnings, replicas_of
 from understudy.entrypoints.cli.version.record_text import version_facts
 from understudy.entrypoints.cli.version.register_options import (
     Activation,
@@ -53,6 +53,7 @@ from understudy.entrypoints.cli.version.register_options import (
     Pin,
     Protocol,
     Replaces,
+    ReplicasOption,
     RequiresValidation,
     Score,
     Shapes,
@@ -83,6 +84,7 @@ def register(
     artifact: Artifact = None,
     group: Group = None,
     require_validation: RequiresValidation = False,
+    replicas: ReplicasOption = None,
     pin: Pin = True,
     protocol: Protocol = None,
     framework: Framework = None,
@@ -125,9 +127,11 @@ def register(
         "artifact_path": artifact, "framework": framework, "endpoints": endpoint, "protocol": protocol,
         "base_model": base_model, "family": family, "backend": backend_of(backend),
     }  # fmt: skip
-    _require_agents(group, artifact, source, from_server=from_server, require_validation=require_validation)
+    asked = {"--require-validation": require_validation, "--replicas": replicas is not None}
+    _require_agents(group, artifact, source, from_server=from_server, asked=asked)
     described = described_version(Source(source, from_server, from_onnx, from_mlflow, like), options, choices, model)
     new = _new_version(described, model, version, group, requires_validation=require_validation)
+    new = new._replace(replicas=replicas_of(replicas))
     registration = _Registration(new, described, ask=ask, pin=pin, replace=replace)
     registration.carry_out(yes=yes, dry_run=dry_run, as_json=as_json)
 
@@ -147,12 +151,12 @@ def _new_version(
 
 
 def _require_agents(
-    group: str | None, artifact: str | None, source: str | None, *, from_server: bool, require_validation: bool
+    group: str | None, artifact: str | None, source: str | None, *, from_server: bool, asked: Mapping[str, bool]
 ) -> None:
     """Refuse to have agents load what only this machine, or another server, has; and to ask for what no agent finds."""
     if group is None:
-        if require_validation:
-            what = "--require-validation asks for what agents find, and no agent loads the version"
+        for option in (option for option, is_asked in asked.items() if is_asked):
+            what = f"{option} asks for what agents do, and no agent loads the version"
             raise CommandRefused(ExitCode.USAGE, what, "Name the group of servers with --group, or leave it out.")
         return
     if from_server:

@@ -73,6 +73,15 @@ RequiresValidation = Annotated[
         "--require-validation", rich_help_panel=_WHERE, help="With --group: no role without a validation that holds."
     ),
 ]
+ReplicasOption = Annotated[
+    str | None,
+    typer.Option(
+        "--replicas",
+        metavar="N",
+        rich_help_panel=_WHERE,
+        help="With --group: on so many of them, or 1..4 by its calls.",
+    ),
+]
 Pin = Annotated[
     bool,
     typer.Option("--pin/--no-pin", rich_help_panel=_WHERE, help="With --group: read a store's artifact, and pin it."),

@@ -171,7 +171,8 @@ def _loaded(record: VersionRecord, loading: VersionLoadingRecord | None) -> str:
         how_long = "until it is unloaded"
     elif loading.wanted_until is not None:
         how_long = f"until {loading.wanted_until.astimezone(UTC):%d %b %H:%M} UTC, and while it has a role"
-    return f"by agents of {loading.group_name}, {how_long}; {where}"
+    on = "" if loading.replicas is None else f", on {loading.replicas} of its servers"
+    return f"by agents of {loading.group_name}{on}, {how_long}; {where}"
 
 
 def _validated(record: VersionRecord, loading: VersionLoadingRecord | None) -> str:

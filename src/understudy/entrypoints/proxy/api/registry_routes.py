@@ -137,6 +137,12 @@ def _add_loading(api: FastAPI) -> None:
         require_validation: Annotated[
             bool | None, Query(description="Whether its roles need a validation that holds; by default as it was.")
         ] = None,
+        replicas: Annotated[
+            str | None,
+            Query(
+                max_length=10, description="On how many servers: 2, 1..4 by its calls, or all; by default as it was."
+            ),
+        ] = None,
         dry_run: DryRun = False,
     ) -> Response:
         call, body, chosen = call_of(request, model), await body_of(request), None if keep else seconds
@@ -147,6 +153,7 @@ def _add_loading(api: FastAPI) -> None:
             group=group,
             seconds=chosen,
             requires_validation=require_validation,
+            replicas=replicas,
             dry_run=dry_run,
         )
         return response_of(reply)

@@ -20,7 +20,7 @@ from understudy.entrypoints.proxy.control.handler import (
     ControlCall,
     answer,
 )
-from understudy.entrypoints.proxy.control.version_bodies import ValidationRequest
+from understudy.entrypoints.proxy.control.version_bodies import ValidationRequest, replicas_of
 from understudy.entrypoints.proxy.messages.reply import Reply
 from understudy.errors import Overloaded, PolicyRefused
 from understudy.loading.steps import StepResult, Steps
@@ -58,10 +58,15 @@ async def load(
     group: str | None,
     seconds: float | None,
     requires_validation: bool | None,
+    replicas: str | None,
     dry_run: bool,
 ) -> Reply:
-    """Have agents load a version, for so many seconds or for good; raises as ``LoadingRegistry.load``."""
-    actor = call.actor(Remark.read(body).reason)
+    """Have agents load a version, for so many seconds or for good; raises as ``LoadingRegistry.load``.
+
+    Raises:
+        BodyInvalid: ``replicas`` is no number of servers.
+    """
+    actor, asked = call.actor(Remark.read(body).reason), replicas_of(replicas)
 
     async def ask(parts: Session) -> Reply:
         made = await parts.loading.load(
@@ -71,6 +76,7 @@ async def load(
             group_name=group,
             seconds=seconds,
             requires_validation=requires_validation,
+            replicas=asked,
             dry_run=dry_run,
         )
         return answer({"loading": loading_document(made), "dry_run": dry_run})

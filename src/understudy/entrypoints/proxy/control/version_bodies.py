@@ -4,6 +4,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field
 
+from understudy.core.loading.replicas import Replicas, parse_replicas
 from understudy.entrypoints.proxy.control.bodies import Body, Label, Reason, documented, refused
 from understudy.ports.registry.registry import NewVersion
 from understudy.registry.version_description import problems_of
@@ -15,7 +16,7 @@ MAX_ENDPOINTS = 100
 MAX_CASES = 1_000
 MAX_LOAD_SECONDS = 10.0
 """What a proxy makes beside its callers."""
-_OWN = {"version", "group_name", "requires_validation", "replace", "reason"}
+_OWN = {"version", "group_name", "requires_validation", "replicas", "replace", "reason"}
 """Fields of the body that a description in a file has not."""
 
 
@@ -55,6 +56,9 @@ class VersionRegistration(Body):
     requires_validation: bool = Field(
         default=False, description="With a group: it gets a role only with a validation that holds."
     )
+    replicas: str | None = Field(
+        None, description="With a group: on how many of its servers, 2 or 1..4 by its calls; by default on all."
+    )
     replace: bool = Field(default=False, description="Take the place of a version of this name that never served.")
     reason: Reason | None = Field(None, description="Kept in the audit.")
 
@@ -74,9 +78,22 @@ class VersionRegistration(Body):
             version=self.version,
             group_name=self.group_name,
             requires_validation=self.requires_validation,
+            replicas=replicas_of(self.replicas),
             endpoints=targets,
             **described,
         )
+
+
+def replicas_of(text: str | None) -> Replicas | None:
+    """Return on how many servers a version is to be.
+
+    Raises:
+        BodyInvalid: It is no number of them.
+    """
+    try:
+        return None if text is None else parse_replicas(text)
+    except ValueError as problem:
+        raise refused(f"replicas: {problem}") from None
 
 
 class ValidationRequest(Body):

@@ -1,0 +1,3 @@
+ALTER TABLE VersionLoading DROP COLUMN replicas_min, DROP COLUMN replicas_max;
+ALTER TABLE ModelServer DROP COLUMN room_bytes;
+ALTER TABLE LoadedVersion DROP COLUMN expected_bytes;
