@@ -306,6 +306,10 @@ bench-agent: $(VENV)/.dev ## What an agent costs at rest with 50 versions, and f
 bench-agent-beside: $(VENV)/.dev ## A proxy beside an agent that loads 500 MB again and again, in turns with one at rest (4 minutes; two free cores; BENCH="--rounds 3" for a look)
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.agent_beside $(BENCH)
 
+.PHONY: bench-placement
+bench-placement: $(VENV)/.dev ## 10,000 versions packed into 200 servers, and copies by load, over simulated fleets and days (1 minute)
+	@PYTHONPATH=tests $(BIN)/python -m loadtests.placement
+
 ROWS ?= 3000000
 .PHONY: bench-archive
 bench-archive: $(VENV)/.dev ## Months of the log into Parquet, and ten kill -9 meanwhile (5 minutes; ROWS=300000 for a look)

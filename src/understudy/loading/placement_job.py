@@ -9,13 +9,15 @@ import structlog
 from understudy.core.loading.idle import idle_places
 from understudy.core.loading.placement import SpreadFacts, spread
 from understudy.core.loading.wanted import ManagedVersion, Place, Placements, Why, missing_servers, wanted_placements
-from understudy.loading.replica_watch import ReplicaWatch
 from understudy.loading.silence_watch import LostServers, SilenceWatch
 from understudy.ports.loading.placement_store import LoadingFacts, PlacementStore
 from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.telemetry.telemetry import Telemetry
 
 _log = structlog.get_logger(__name__)
+
+CountReplicas = Callable[[Sequence[ManagedVersion], LoadingFacts, Epoch], Mapping[int, int]]
+"""Returns on how many servers each version is to be that may be on more or fewer."""
 
 
 class PlacementJob:
@@ -25,7 +27,7 @@ class PlacementJob:
     an operator is to hear of it all the same.
 
     A version that nothing wants stays loaded for ``idle_seconds`` after its last call; ``now`` is the monotonic clock,
-    in seconds. Where versions may be on more or fewer servers, ``replicas`` counts.
+    in seconds. Where versions may be on more or fewer servers, ``count`` says on how many (``ReplicaWatch``).
     """
 
     def __init__(
@@ -35,11 +37,11 @@ class PlacementJob:
         *,
         now: Callable[[], float],
         idle_seconds: float = 0.0,
-        replicas: ReplicaWatch | None = None,
+        count: CountReplicas | None = None,
     ) -> None:
         self._store = store
         self._telemetry = telemetry
-        self._replicas = replicas
+        self._count = count
         self._lost = LostServers(now)
         self._told_replicas: set[tuple[str, str]] = set()
         self._idle_seconds = idle_seconds
@@ -54,7 +56,7 @@ class PlacementJob:
         facts = await self._store.read()
         self._watch.note(facts.read_at)
         versions = [_with_callers(version) for version in facts.versions] if self._idle_seconds else facts.versions
-        counts = {} if self._replicas is None else self._replicas.counts(versions, facts, epoch)
+        counts = {} if self._count is None else self._count(versions, facts, epoch)
         self._tell(facts, counts)
         wanted = {
             **wanted_placements(versions, facts.servers, facts.placed.keys(), facts.available),
@@ -98,7 +100,9 @@ class PlacementJob:
         # Where idle versions are that is no last word: they make room for wanted ones.
         has_idle = {server for _, server in facts.idle}
         refused = {place for place in facts.without_room if place[1] not in has_idle}
-        known = SpreadFacts(facts.placed.keys(), facts.available, refused, facts.sizes, lost)
+        # What is available stays where it is, too, where another session has deleted the decisions.
+        placed = {*facts.placed, *facts.available}
+        known = SpreadFacts(placed, facts.available, refused, facts.sizes, lost)
         found = spread(versions, facts.servers, known, counts)
         return {place: why[place[0]] for place in found.placed}
 

@@ -1,7 +1,7 @@
 """Decides on how many servers a version is to be that may be on more or fewer, by what its calls amount to."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from math import inf
 from typing import Final
 
@@ -18,8 +18,9 @@ from understudy.core.windows.histogram import merged
 from understudy.core.windows.window import WINDOW_SECONDS, Window
 from understudy.ports.loading.placement_store import LoadingFacts
 from understudy.ports.monitoring.lease import Epoch
-from understudy.ports.monitoring.window_log import WindowLog
 
+ReadWindows = Callable[[Sequence[int], float, float], Awaitable[Sequence[Window]]]
+"""Returns the windows of versions from one moment to another: ``WindowLog.of_versions``."""
 LATE_SECONDS: Final = 90
 """Windows that are younger may still come, or grow: they are read again."""
 _MICRO: Final = 1e6
@@ -27,19 +28,19 @@ _P95: Final = 0.95
 
 
 class ReplicaWatch:
-    """Reads the counted windows in ``windows``, as a job of the leading monitor, and counts by them.
+    """Reads counted windows, as a job of the leading monitor, and counts by them.
 
     What it keeps a new leader finds again in rows: the number from placements, and when one went from what agents
     recorded.
 
     Args:
-        windows: Of all proxies.
+        read: Reads the windows of all proxies.
         now: The monotonic clock, in seconds.
         concurrency: Calls that a proxy sends one server at once.
     """
 
-    def __init__(self, windows: WindowLog, *, now: Callable[[], float], concurrency: int) -> None:
-        self._windows = windows
+    def __init__(self, read: ReadWindows, *, now: Callable[[], float], concurrency: int) -> None:
+        self._read_windows = read
         self._now = now
         self._concurrency = concurrency
         self._epoch: Epoch | None = None
@@ -76,7 +77,7 @@ class ReplicaWatch:
 
     async def _read(self, version_ids: frozenset[int], since: int) -> Mapping[int, Mapping[int, Sequence[Window]]]:
         read: dict[int, dict[int, list[Window]]] = defaultdict(lambda: defaultdict(list))
-        for window in await self._windows.of_versions(sorted(version_ids), since, self._read_at):
+        for window in await self._read_windows(sorted(version_ids), since, self._read_at):
             read[window.key.model_version_id][window.key.start].append(window)
         return read
 

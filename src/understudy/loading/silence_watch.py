@@ -40,7 +40,7 @@ class SilenceWatch:
 
 
 LOST_SECONDS: Final = 60.0
-"""After so long without its agent, or without the server, what a server has does not count: a restart is over sooner."""
+"""After so long without its agent, or without the server, what it has does not count: a restart is over sooner."""
 
 
 class LostServers:

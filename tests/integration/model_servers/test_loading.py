@@ -12,6 +12,7 @@ from understudy.adapters.postgres.loading.placements import PostgresPlacementSto
 from understudy.adapters.postgres.loading.registry import PostgresLoadingRegistry
 from understudy.adapters.postgres.monitoring.lease import FENCE_SECONDS, PostgresLease, agent_of
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
+from understudy.core.loading.replicas import EVERY_SERVER, Replicas
 from understudy.core.loading.served_name import served_name
 from understudy.core.loading.state import LoadingState
 from understudy.core.loading.wanted import GroupMember, Why
@@ -760,3 +761,94 @@ async def test_a_version_without_an_endpoint_that_was_called_by_its_name_is_know
     (served,) = (await placements.read()).versions
 
     assert (before.is_called, unloaded.is_called, served.is_called) == (is_called, False, False)
+
+
+async def test_a_version_is_asked_for_on_some_servers_of_its_group_and_on_all_again(database_url, loading, placements):
+    one_to_four, two = Replicas(1, 4), Replicas(2, 2)
+    new = NewVersion("visits", "1", "visits/1", "onnx", SCHEMA, backend={"model_name": served_name("visits", "1")})
+    await PostgresRegistry(database_url).add_version(new._replace(group_name="onnx", replicas=one_to_four), ACTOR)
+
+    async def asked(replicas: Replicas | None) -> Replicas | None:
+        await loading.load("visits", "1", ACTOR, group_name=None, seconds=60, replicas=replicas)
+        record = await loading.show("visits", "1")
+        (version,) = (await placements.read()).versions
+        assert record is not None
+        assert record.replicas == version.replicas
+        return version.replicas
+
+    assert [await asked(one) for one in (None, two, None, EVERY_SERVER)] == [one_to_four, two, two, None]
+
+
+async def test_the_monitor_reads_what_servers_have_room_for_and_what_versions_take_or_were_expected_to(
+    database, database_url, agent, placements
+):
+    version_id = await register(database_url, "1")
+    place = (version_id, SERVER.name)
+    await database.execute("UPDATE VersionLoading SET replicas_min = 1, replicas_max = 1")
+    await agent.seen(SERVER._replace(room_bytes=900, problem="E215 away"))
+    await agent.place(version_id)
+    await agent.store.write(version_id, LoadingState.LOADING, agent.epoch)
+
+    no_room = {"attempt": 0, "retry_seconds": 5.0, "expected_bytes": 700}
+    await agent.store.fail(version_id, "E214", "it needs more", agent.epoch, **no_room)
+    expected = await placements.read()
+    await agent.store.note_memory(version_id, 600, agent.epoch)
+    refused = (await placements.read()).sizes
+    await agent.store.write(version_id, LoadingState.LOADING, agent.epoch)
+    measured = await placements.read()
+    await agent.store.write(version_id, LoadingState.END, agent.epoch)
+
+    assert expected.servers == [GroupMember(SERVER.name, "onnx", answers=False, room_bytes=900)]
+    assert (expected.sizes, refused, measured.sizes) == ({place: 700}, {place: 700}, {place: 600})
+    assert measured.left == set()
+    assert (await placements.read()).left == {version_id}
+
+
+async def test_of_a_version_for_some_servers_those_are_missing_that_are_to_have_it(
+    database, database_url, agent, loading
+):
+    version_id = await register(database_url, "1")
+    await database.execute(
+        "INSERT INTO ModelServer (name, group_name, target) VALUES ('onnx-1', 'onnx', '10.0.0.8:8500'),"
+        " ('onnx-2', 'onnx', '10.0.0.9:8500')"
+    )
+    await agent.make_available(version_id)
+    on_all = await loading.list_missing()
+    await loading.load("visits", "1", ACTOR, group_name=None, seconds=60, replicas=Replicas(1, 3))
+    on_one = await loading.list_missing()
+    await agent.place(version_id, "onnx-1")
+    (on_two,) = await loading.list_missing()
+    await loading.load("visits", "1", ACTOR, group_name=None, seconds=60, replicas=Replicas(3, 3))
+    (on_three,) = await loading.list_missing()
+
+    assert [(one.copies, len(one.without)) for one in on_all] == [(None, 2)]
+    assert on_one == []
+    assert (on_two.copies, on_two.has, on_two.without) == (2, 1, ("onnx-1: nothing has begun",))
+    assert (on_three.copies, on_three.has, on_three.without) == (3, 1, ("onnx-1: nothing has begun",))
+
+
+async def test_a_version_for_some_servers_has_its_turn_whatever_servers_without_its_model_have(
+    database, database_url, agent
+):
+    version_id = await register(database_url, "1")
+    await agent.make_available(version_id)
+    await database.execute("INSERT INTO ModelServer (name, group_name, target) VALUES ('onnx-1', 'onnx', 'b:1')")
+
+    async def leaves() -> bool:
+        return await agent.store.withdraw(version_id, LoadingState.QUIESCING, agent.epoch, in_turn=True)
+
+    on_all = await leaves()
+    await database.execute("UPDATE VersionLoading SET replicas_min = 1, replicas_max = 1")
+    await agent.place(version_id, "onnx-1")
+    while_the_other_is_to_have_it = await leaves()
+    await database.execute("DELETE FROM Placement WHERE server = 'onnx-1'")
+
+    assert (on_all, while_the_other_is_to_have_it, await leaves()) == (False, False, True)
+
+
+@pytest.mark.parametrize("numbers", ["(0, 1)", "(2, 1)", "(1, 65)", "(1, NULL)", "(NULL, 1)"])
+async def test_no_other_numbers_of_servers_are_stored(database, database_url, numbers):
+    await register(database_url, "1")
+
+    with pytest.raises(asyncpg.CheckViolationError, match="versionloading_replicas"):
+        await database.execute(f"UPDATE VersionLoading SET (replicas_min, replicas_max) = {numbers}")

@@ -1,11 +1,13 @@
 """What the leading monitor writes: differences alone."""
 
 from collections.abc import Collection
+from dataclasses import replace
 
 import pytest
 
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.core.loading.idle import Idle
+from understudy.core.loading.replicas import Replicas
 from understudy.core.loading.wanted import GroupMember, ManagedVersion, Place, Placements, Why
 from understudy.loading.placement_job import PlacementJob
 from understudy.ports.loading.placement_store import LoadingFacts
@@ -199,3 +201,101 @@ async def test_a_version_that_is_idle_stays_so_while_its_agent_is_silent():
     await job.tick(4)
 
     assert store.writes == []
+
+
+def on_one(version_id: int, *reasons: Why) -> ManagedVersion:
+    return ManagedVersion(version_id, "onnx", frozenset(reasons), model_name="visits", replicas=Replicas(1, 1))
+
+
+async def test_a_version_for_one_server_is_placed_on_one_and_stays_there_where_the_decision_was_deleted():
+    store, telemetry = Store(on_one(1, Why.CHAMPION)), MemoryTelemetry()
+    job = PlacementJob(store, telemetry, now=lambda: 0.0)
+    await job.tick(4)
+    ((place, why),) = store.facts.placed.items()
+    store.facts = store.facts._replace(available={place})
+    gauges = dict(telemetry.gauges)
+    await job.tick(4)
+
+    store.facts = store.facts._replace(placed={})
+    await job.tick(4)
+
+    assert (gauges, why) == ({(GAUGE, "visits", "1"): 1}, Why.CHAMPION)
+    assert telemetry.gauges == {}
+    assert store.writes == [({place: why}, [], 4)] * 2
+    assert telemetry.counts[RESTORED] == 1
+
+
+async def test_a_copy_that_is_one_too_many_goes_at_once_and_does_not_rest():
+    everywhere = replace(a_version(1, Why.CHAMPION), may_idle=True)
+    store = Store(everywhere)
+    job = PlacementJob(store, MemoryTelemetry(), now=lambda: 0.0, idle_seconds=60.0)
+    await job.tick(4)
+
+    one = replace(everywhere, replicas=Replicas(1, 1))
+    store.facts = store.facts._replace(versions=[one], available=set(store.facts.placed))
+    await job.tick(4)
+
+    assert [len(gone) for _, gone, _ in store.writes] == [0, 1]
+    assert store.rested[-1] == set()
+
+
+@pytest.mark.parametrize(
+    ("change", "seconds"), [({"is_live": False}, 30.0), ({"answers": False}, 60.0)], ids=["silent", "away"]
+)
+async def test_the_versions_of_a_lost_server_are_placed_on_another_one_after_a_minute(change, seconds):
+    clock = [0.0]
+    store = Store(on_one(1, Why.CHAMPION))
+    job = PlacementJob(store, MemoryTelemetry(), now=lambda: clock[0])
+    await job.tick(4)
+    (place,) = store.facts.placed
+    well = store.facts.servers
+
+    unwell = [replace(server, **change) if server.name == place[1] else server for server in well]
+    store.facts = store.facts._replace(servers=unwell)
+    await job.tick(4)
+    clock[0] = seconds - 1.0
+    await job.tick(4)
+    blip = dict(store.facts.placed)
+    clock[0] = seconds
+    await job.tick(4)
+    both = set(store.facts.placed)
+    store.facts = store.facts._replace(available=both - {place})
+    await job.tick(4)
+
+    assert blip.keys() == {place}
+    assert both == {(1, "s1"), (1, "s2")}
+    assert store.facts.placed.keys() == both - {place}
+
+
+async def test_a_server_that_had_no_room_is_another_servers_turn_unless_idle_versions_make_some():
+    store = Store(on_one(1, Why.CHAMPION), ManagedVersion(2, "onnx", frozenset(), may_idle=True))
+    job = PlacementJob(store, MemoryTelemetry(), now=lambda: 0.0, idle_seconds=60.0)
+    await job.tick(4)
+    ((_, name),) = store.facts.placed
+    resting = {(2, name): Idle(5.0, 5.0)}
+
+    placed = {**store.facts.placed, (2, name): Why.ASKED}
+    store.facts = store.facts._replace(without_room={(1, name)}, idle=resting, placed=placed)
+    await job.tick(4)
+    with_idle = dict(store.facts.placed)
+    store.facts = store.facts._replace(idle={}, placed={(1, name): Why.CHAMPION})
+    await job.tick(4)
+
+    assert (1, name) in with_idle
+    assert store.facts.placed.keys() == {(1, name)} ^ {(1, "s1"), (1, "s2")}
+
+
+async def test_a_version_with_a_range_has_gauges_of_what_its_calls_need_and_of_what_is_available():
+    ranged = replace(on_one(1, Why.CHAMPION), replicas=Replicas(1, 4))
+    store, telemetry, replicas = Store(ranged), MemoryTelemetry(), {1: 2}
+    job = PlacementJob(store, telemetry, now=lambda: 0.0, count=lambda *_: dict(replicas))
+    store.facts = store.facts._replace(available={(1, "s1")})
+
+    await job.tick(4)
+    placed, found = set(store.facts.placed), {labels[1:]: n for labels, n in telemetry.gauges.items() if labels[3:]}
+    replicas.clear()
+    await job.tick(4)
+
+    assert placed == {(1, "s1"), (1, "s2")}
+    assert found == {("visits", "1", "wanted"): 2, ("visits", "1", "available"): 1}
+    assert not any(labels[0] == "version_replicas" for labels in telemetry.gauges)

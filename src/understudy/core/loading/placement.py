@@ -52,13 +52,13 @@ class _Copy(NamedTuple):
     model_name: str
     group_name: str
     rank: int
-    count: int
+    replicas: int
     """How many copies there are to be."""
     size: int | None
     """What a further copy is expected to take: the most that any takes; ``None``: not known."""
 
     @property
-    def place_of(self) -> int:
+    def charged_bytes(self) -> int:
         """Return what a further copy is counted with."""
         return PAD_BYTES if self.size is None else self.size
 
@@ -123,7 +123,7 @@ def spread(
         most[version_id] = max(size, most.get(version_id, 0))
     copies = sorted(
         (_copy_of(version, counts, most) for version in wanted if version.replicas is not None),
-        key=lambda one: (one.rank, -one.place_of, one.version_id),
+        key=lambda one: (one.rank, -one.charged_bytes, one.version_id),
     )
     rooms = {server.name: _Room(server, server.name in facts.lost, server.room_bytes or 0) for server in servers}
     _charge_everywhere([version for version in wanted if version.replicas is None], rooms.values(), facts, most)
@@ -214,9 +214,9 @@ class _Packer:
         staying = self._without_surplus(copy, [room for room in rooms if room not in leaving and room not in refused])
         # What has outgrown its server is there, and is called: it moves in its turn.
         may_move = [room for room in outgrown if room not in gone and room not in refused]
-        moving = min(copy.count - len(staying), len(may_move))
-        new = self._place(copy, rooms, copy.count - len(staying) - moving)
-        short = copy.count - len(staying) - moving - len(new)
+        moving = min(copy.replicas - len(staying), len(may_move))
+        new = self._place(copy, rooms, copy.replicas - len(staying) - moving)
+        short = copy.replicas - len(staying) - moving - len(new)
         if moving and not short and self.moves < self._max_moves and copy.model_name not in self._moved_models:
             moved = self._place(copy, [*rooms, *new], 1)
             self.moves += len(moved)
@@ -225,7 +225,7 @@ class _Packer:
         ready = sum(self._is_available(copy, room) for room in staying)
         leaving.sort(key=lambda room: (not self._is_available(copy, room), room.name))
         waits = [room for room in refused if room not in leaving][: max(0, short)]
-        kept = [*staying, *new, *waits, *leaving[: max(0, copy.count - ready)]]
+        kept = [*staying, *new, *waits, *leaving[: max(0, copy.replicas - ready)]]
         self.placed.update((copy.version_id, room.name) for room in kept)
         if short > 0:
             self.unplaced[copy.version_id] = short
@@ -235,9 +235,9 @@ class _Packer:
 
     def _without_surplus(self, copy: _Copy, rooms: Sequence[_Room]) -> list[_Room]:
         """Return the copies to keep: the available ones, on the fullest servers, so that others may become empty."""
-        if len(rooms) <= copy.count:
+        if len(rooms) <= copy.replicas:
             return list(rooms)
-        return sorted(rooms, key=lambda room: (not self._is_available(copy, room), room.key))[: copy.count]
+        return sorted(rooms, key=lambda room: (not self._is_available(copy, room), room.key))[: copy.replicas]
 
     def _place(self, copy: _Copy, has: Sequence[_Room], count: int) -> list[_Room]:
         """Return up to ``count`` servers that take a further copy, and charge them with it."""
@@ -256,11 +256,8 @@ class _Packer:
     def _best_fit(self, copy: _Copy, has: Sequence[_Room]) -> _Room | None:
         """Return the fullest server with room for it; of unknown size, and by count, the emptiest."""
         known, counted = (self._open.get((copy.group_name, is_known), ()) for is_known in (True, False))
-        if copy.size is None:
-            fitting = reversed(known)
-        else:
-            fitting = iter(known[bisect_left(known, (copy.size,)) :])
-        for candidates in (fitting, reversed(counted)):
+        fitting = known[::-1] if copy.size is None else known[bisect_left(known, (copy.size,)) :]
+        for candidates in (fitting, counted[::-1]):
             for _, _, room in candidates:
                 if room not in has:
                     return room

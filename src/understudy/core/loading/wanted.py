@@ -84,8 +84,9 @@ def wanted_placements(
 ) -> Placements:
     """Return what is wanted where: every server of a group is to have every wanted version of the group.
 
-    Those that are to be on some servers alone are not in it: see ``core.loading.placement``. A version that was moved to another group stays where it was ``placed`` until one server of that has it
-    (``available``): it is served all the while.
+    Those that are to be on some servers alone are not in it: see ``core.loading.placement``. A version that was moved
+    to another group stays where it was ``placed`` until one server of that has it (``available``): it is served all the
+    while.
     """
     members: dict[str, list[str]] = {}
     for server in servers:
@@ -114,8 +115,8 @@ def missing_servers(
     """Return how many live servers of its group do not have a wanted version; 1 where the group has none.
 
     Of a version that is to be on some of them it is how many fewer have it than should, by its calls (``counts``) or
-    at the least. Versions that all of them have are left out. A server that had no room for a champion before does not count: that
-    one leaves where a further version needs its memory.
+    at the least. Versions that all of them have are left out. A server that had no room for a champion before does not
+    count: that one leaves where a further version needs its memory.
     """
     live: dict[str, list[str]] = {}
     for server in servers:

@@ -132,8 +132,8 @@ class VersionLoading(Protocol):
     ) -> VersionLoadingRecord:
         """Have agents load a version, for so many seconds (``None``: for good), and longer while it has a role.
 
-        A load that failed begins again. ``requires_validation`` says whether its roles need a validation that holds, and
-        ``replicas`` on how many servers of the group it is to be; ``None`` leaves each as it is.
+        A load that failed begins again. ``requires_validation`` says whether its roles need a validation that holds,
+        and ``replicas`` on how many servers of the group it is to be; ``None`` leaves each as it is.
 
         Raises:
             NotRegistered: There is no such version.

@@ -13,8 +13,8 @@ LOSES = (
     Loss("LoadedVersion", "what versions were expected to take", "expected_bytes IS NOT NULL"),
 )
 
-# What it takes from the release before: nothing; its monitor places such a version on every server of the group, and what
-# does not fit there is refused by the server's agent.
+# What it takes from the release before: nothing; its monitor places such a version on every server of the group, and
+# what does not fit there is refused by the server's agent.
 NARROWS = ()
 
 # What operators notice of it.

@@ -30,8 +30,8 @@ _VERSION = """
 """
 _LOADING = """
     SELECT group_name, CASE WHEN isfinite(wanted_until) THEN wanted_until END AS wanted_until,
-           coalesce(NOT isfinite(wanted_until), FALSE) AS is_kept, pinned_digest, requires_validation, replicas_min, replicas_max,
-           understudy_unvalidated(model_version_id) AS unvalidated
+           coalesce(NOT isfinite(wanted_until), FALSE) AS is_kept, pinned_digest, requires_validation,
+           replicas_min, replicas_max, understudy_unvalidated(model_version_id) AS unvalidated
     FROM VersionLoading WHERE model_version_id = $1
 """
 _LOADED_OF_MODEL = """
@@ -51,7 +51,8 @@ _SERVERS_OF = """
     ORDER BY 1
 """
 _LOAD = """
-    INSERT INTO VersionLoading (model_version_id, group_name, wanted_until, requires_validation, replicas_min, replicas_max)
+    INSERT INTO VersionLoading
+        (model_version_id, group_name, wanted_until, requires_validation, replicas_min, replicas_max)
     VALUES ($1, $2, CASE WHEN $3::float8 IS NULL THEN 'infinity' ELSE now() + make_interval(secs => $3) END,
             coalesce($4, FALSE), nullif($5::smallint, 0), nullif($6::smallint, 0))
     ON CONFLICT (model_version_id) DO UPDATE
@@ -100,9 +101,11 @@ _SERVERS = """
     FROM ModelServer ORDER BY group_name, name
 """
 _MISSING = f"""
-    SELECT wanted.id, model_name, version, wanted.group_name, reasons, live.servers, live.without, live.copies, live.has, replicas_min,
+    SELECT wanted.id, model_name, version, wanted.group_name, reasons, live.servers, live.without,
+           live.copies, live.has, replicas_min,
            EXISTS (SELECT FROM ModelEndpoint WHERE model_version_id = wanted.id) AS has_endpoint
-    FROM (SELECT version.id, version.model_name, version.version, loading.group_name, replicas_min, replicas_max, {REASONS} AS reasons
+    FROM (SELECT version.id, version.model_name, version.version, loading.group_name,
+                 loading.replicas_min, loading.replicas_max, {REASONS} AS reasons
           FROM VersionLoading AS loading JOIN ModelVersion AS version ON version.id = loading.model_version_id
           LEFT JOIN ServingPolicy AS policy ON policy.model_name = version.model_name
           WHERE $1::text IS NULL OR version.model_name = $1) AS wanted
@@ -119,7 +122,8 @@ _MISSING = f"""
         LEFT JOIN LoadedVersion AS loaded ON loaded.server = server.name AND loaded.model_version_id = wanted.id
         WHERE server.group_name = wanted.group_name AND seen_at > now() - INTERVAL '{SILENT_SECONDS} seconds') AS live
     WHERE reasons <> '{{}}' AND (
-        live.servers = 0 OR CASE WHEN replicas_min IS NULL THEN live.without IS NOT NULL ELSE live.has < live.copies END)
+        live.servers = 0
+        OR CASE WHEN replicas_min IS NULL THEN live.without IS NOT NULL ELSE live.has < live.copies END)
     ORDER BY model_name, version
 """  # noqa: S608 - constants
 

@@ -52,7 +52,8 @@ _NEW_COLUMNS = ", ".join(NEW_VERSION)
 _NEW_VALUES = ", ".join(f"${place}" for place, _ in enumerate(NEW_VERSION, 1))
 ADD_VERSION = f"INSERT INTO modelversion ({_NEW_COLUMNS}) VALUES ({_NEW_VALUES}) RETURNING id"  # noqa: S608 - constants
 ADD_LOADING = """
-    INSERT INTO versionloading (model_version_id, group_name, wanted_until, requires_validation, replicas_min, replicas_max)
+    INSERT INTO versionloading
+        (model_version_id, group_name, wanted_until, requires_validation, replicas_min, replicas_max)
     VALUES ($1, $2, now() + INTERVAL '2 hours', $3, nullif($4, 0), nullif($5, 0))
 """
 ADD_ENDPOINT = "INSERT INTO modelendpoint (model_version_id, target) VALUES ($1, $2)"

@@ -38,7 +38,8 @@ _OTHER_ENDPOINTS = """
     DELETE FROM modelendpoint WHERE model_version_id = $1 AND source = 'manual' AND target <> ALL($2::text[])
 """
 _LOADING = """
-    INSERT INTO versionloading (model_version_id, group_name, wanted_until, requires_validation, replicas_min, replicas_max)
+    INSERT INTO versionloading
+        (model_version_id, group_name, wanted_until, requires_validation, replicas_min, replicas_max)
     VALUES ($1, $2, now() + INTERVAL '2 hours', $3, nullif($4, 0), nullif($5, 0))
     ON CONFLICT (model_version_id) DO UPDATE
     SET group_name = excluded.group_name, wanted_until = excluded.wanted_until, asked_at = now(),

@@ -305,7 +305,8 @@ def _lacking(record: VersionLoadingRecord, servers: Sequence[ServerRecord]) -> s
 def is_loaded(record: VersionLoadingRecord, servers: Sequence[ServerRecord] = ()) -> bool:
     """Whether every server of the group that is to have a version has it, and at least one is.
 
-    Of a version that is to be on some of them it is whether so many have it, at the least. What is recorded of a server that does not answer, or whose agent is silent, is of before.
+    Of a version that is to be on some of them it is whether so many have it, at the least. What is recorded of a server
+    that does not answer, or whose agent is silent, is of before.
     """
     troubled = {server.name for server in servers if server_trouble(server)}
     waited_for = _waited_for(record)

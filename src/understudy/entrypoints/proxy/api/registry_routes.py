@@ -139,9 +139,7 @@ def _add_loading(api: FastAPI) -> None:
         ] = None,
         replicas: Annotated[
             str | None,
-            Query(
-                max_length=10, description="On how many servers: 2, 1..4 by its calls, or all; by default as it was."
-            ),
+            Query(max_length=10, description="On how many servers: 2, 1..4 by calls, or all; by default as it was."),
         ] = None,
         dry_run: DryRun = False,
     ) -> Response:
