@@ -1,4 +1,4 @@
-"""Versions spread over servers by groups: one that gets more calls is moved to a larger group (ADR 174)."""
+"""Versions spread over servers by groups: one that gets more calls is moved to a larger group (ADR 174, ADR 185)."""
 
 import asyncio
 import time

@@ -26,6 +26,7 @@ from understudy.errors import (
     ServerTaken,
 )
 from understudy.ports.loading.agent_store import ServerReport, VersionAtServer
+from understudy.ports.loading.loading_registry import VersionLoadingRecord
 from understudy.ports.registry.registry import Actor, NewVersion
 
 ACTOR = Actor("dana", "cli")
@@ -770,11 +771,11 @@ async def test_a_version_is_asked_for_on_some_servers_of_its_group_and_on_all_ag
 
     async def asked(replicas: Replicas | None) -> Replicas | None:
         await loading.load("visits", "1", ACTOR, group_name=None, seconds=60, replicas=replicas)
-        record = await loading.show("visits", "1")
+        record: VersionLoadingRecord | None = await loading.show("visits", "1")
         (version,) = (await placements.read()).versions
         assert record is not None
         assert record.replicas == version.replicas
-        return version.replicas
+        return record.replicas
 
     assert [await asked(one) for one in (None, two, None, EVERY_SERVER)] == [one_to_four, two, two, None]
 
@@ -835,7 +836,8 @@ async def test_a_version_for_some_servers_has_its_turn_whatever_servers_without_
     await database.execute("INSERT INTO ModelServer (name, group_name, target) VALUES ('onnx-1', 'onnx', 'b:1')")
 
     async def leaves() -> bool:
-        return await agent.store.withdraw(version_id, LoadingState.QUIESCING, agent.epoch, in_turn=True)
+        store: PostgresAgentStore = agent.store
+        return await store.withdraw(version_id, LoadingState.QUIESCING, agent.epoch, in_turn=True)
 
     on_all = await leaves()
     await database.execute("UPDATE VersionLoading SET replicas_min = 1, replicas_max = 1")

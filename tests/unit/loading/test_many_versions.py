@@ -1,4 +1,4 @@
-"""Ten thousand versions in two hundred groups: what a decision costs, and what it moves (ADR 174)."""
+"""Ten thousand versions in two hundred groups: what a decision costs, and what it moves (ADR 185)."""
 
 import time
 import tracemalloc
