@@ -188,6 +188,10 @@ lifecycle-unloads: $(VENV)/.dev ## 1,000 unloads under 300 calls a second throug
 lifecycle-exchanges: $(VENV)/.dev ## 20 changes of champion on a server with room for two, and on two with room for one, under 200 calls a second (10 minutes; EXCHANGES="--changes 3" for a look)
 	@PYTHONPATH=tests timeout 5400 $(BIN)/python -m rigs.lifecycle.exchanges $(EXCHANGES)
 
+.PHONY: lifecycle-hot
+lifecycle-hot: $(VENV)/.dev ## One of 50 versions gets 20 times its calls: copies on four servers, and what its calls take before and after (5 minutes; HOT="--seconds 20" for a look)
+	@PYTHONPATH=tests timeout 1800 $(BIN)/python -m rigs.lifecycle.hot $(HOT)
+
 .PHONY: lifecycle-demos
 lifecycle-demos: $(VENV)/.dev ## 20 demos one after the other, until the first prediction and the rollback of each (20 minutes; STARTS=2 for a look, DEMOS="--before ../before/src" compares the two)
 	@PYTHONPATH=tests timeout 7200 $(BIN)/python -m rigs.lifecycle.demos --starts $(or $(STARTS),20) $(DEMOS)
