@@ -281,3 +281,22 @@ async def test_the_first_agent_of_all_may_be_on_its_way_and_is_waited_for_as_lon
     assert waited.code == 1
     assert "visits 1 was not loaded within 1 s on the servers of onnx" in waited.said
     assert wrong.code == 2
+
+
+async def test_a_version_is_registered_and_loaded_for_some_servers_of_its_group_and_for_all_again(
+    understudy: CommandLine, database
+):
+    some = await understudy.beside("version", "load", "visits", "1", "--replicas", "1..4", "--json")
+    said = await understudy.beside("version", "load", "visits", "1")
+    wrong = await understudy.beside("version", "load", "visits", "1", "--replicas", "many")
+    every = await understudy.beside("version", "load", "visits", "1", "--replicas", "all")
+    without_group = await understudy.beside(
+        "version", "register", "visits", "2", "--replicas", "2", "--from-server", "--endpoint", "a:1"
+    )
+
+    assert some.document["loading"]["replicas"] == "1..4"
+    assert "visits 1 is wanted on 1..4 servers of onnx for 2h." in said.said
+    assert "visits 1 is wanted on the servers of onnx for 2h." in every.said
+    assert wrong.code == without_group.code == 2
+    assert "--replicas: 'many' is no number of servers: say 2, 1..4, or all; from 1 to 64" in wrong.said
+    assert "--replicas asks for what agents do, and no agent loads the version" in " ".join(without_group.said.split())

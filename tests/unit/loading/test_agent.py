@@ -898,6 +898,8 @@ def test_a_version_without_room_says_what_it_needs_and_is_loaded_once_there_is_s
         await world.run_for(30)
 
         assert refused == (LoadingState.ERROR, "E214", {NAME})
+        assert world.store.expected_bytes_of(2) > 30 * MEBIBYTE
+        assert world.store.reports[-1].room_bytes == 45 * MEBIBYTE
         assert await world.loaded() == {NEXT}
 
     in_a_world(tmp_path, scenario, memory_bytes=50 * MEBIBYTE)

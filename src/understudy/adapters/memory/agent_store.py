@@ -174,6 +174,10 @@ class MemoryAgentStore:
             if one.why is not None or one.record is not None or one.has_endpoint
         ]
 
+    def expected_bytes_of(self, version_id: int) -> int:
+        """Return what a version was expected to take when there was no room for it; 0: it always was there."""
+        return self._versions[version_id].expected_bytes or 0
+
     async def write(
         self, version_id: int, state: LoadingState, epoch: Epoch, *, attempt: int = 0, digest: str | None = None
     ) -> None:

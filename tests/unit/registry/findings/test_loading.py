@@ -37,8 +37,19 @@ NONE_REPORTS = "wanted as champion, and no agent reports a server of its group o
             State.WARNING,
             "wanted as asked for, and 4 of 5 servers of onnx do not have it: s0: a; s1: b; s2: c; …",
         ),
+        (
+            NOWHERE._replace(servers=5, without=("s1: LOADING",), has_endpoint=True, copies=2, has=1),
+            State.WARNING,
+            "wanted as champion, and is on 1 of the 2 servers of onnx that it is to be on: s1: LOADING",
+        ),
+        (
+            NOWHERE._replace(servers=5, without=("s1: LOADING",), has_endpoint=True, copies=3, has=1),
+            State.WARNING,
+            "wanted as champion, and is on 1 of the 3 servers of onnx that it is to be on: E214 no other server has room,"
+            " or none is there; s1: LOADING",
+        ),
     ],
-    ids=["no server", "agents silent", "nowhere", "one of two", "many"],
+    ids=["no server", "agents silent", "nowhere", "one of two", "many", "one of two that it is for", "one has no room"],
 )
 def test_a_champion_that_no_call_can_reach_is_a_problem_and_all_else_that_is_missing_a_warning(missing, state, said):
     finding = judge_missing(missing)

@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
+from understudy.core.loading.replicas import Replicas
 from understudy.entrypoints.cli.version.loading import has_given_up, is_loaded, servers_text
 from understudy.entrypoints.documents.loading import loading_document
 from understudy.ports.loading.loading_registry import (
@@ -89,6 +90,18 @@ def test_a_version_is_loaded_once_every_server_of_its_group_that_is_to_have_it_h
     assert not is_loaded(a_record())
     assert is_loaded(a_record(at_server(), at_server(server="onnx-1", why=None, state="END")))
     assert not is_loaded(a_record(at_server(), at_server(server="onnx-1", state="LOADING")))
+
+
+def test_a_version_for_some_servers_is_loaded_once_so_many_have_it_and_it_is_said_where_fewer_were_given_it():
+    one = a_record(at_server())._replace(replicas=Replicas(2, 3))
+    two = one._replace(servers=(at_server(), at_server(server="onnx-1"), at_server(server="onnx-2", state="LOADING")))
+    away = ServerRecord("onnx-1", "onnx", "a:1", "", "E215 away", 3.0, wanted=1, available=1, failed=0)
+
+    assert [is_loaded(one), is_loaded(two), is_loaded(two, [away])] == [False, True, False]
+    given = "E214 1 of 2..3 servers of onnx have been given it: no other one has room, or none is there"
+    assert given in " ".join(said(one).split())
+    assert "E214" not in said(two)
+    assert loading_document(one)["replicas"] == "2..3"
 
 
 def test_servers_of_the_group_that_a_version_is_moved_away_from_are_not_waited_for():
