@@ -120,7 +120,9 @@ async def _run(spot: HotSpot, seconds: float) -> int:
     await spot.start()
     print(f"versions by server: {await spot.per_server()}; load of the machine {os.getloadavg()[0]:.1f}", flush=True)
     others = Load()
-    beside = asyncio.create_task(_call(spot.stack.proxy_port, others, OTHERS_PER_SECOND, lambda n: f"model-{1 + n % 49}"))
+    beside = asyncio.create_task(
+        _call(spot.stack.proxy_port, others, OTHERS_PER_SECOND, lambda n: f"model-{1 + n % 49}")
+    )
     try:
         before = Load()
         await _call(spot.stack.proxy_port, before, USUAL_PER_SECOND, lambda _: HOT, seconds)

@@ -70,6 +70,45 @@ async def test_a_version_moves_to_a_group_with_more_servers_and_back_without_a_f
     print(f"{statuses[200]} calls, none failed;", ", ".join(f"{what}: {took[what]:.1f} s" for what in took))
 
 
+async def test_a_version_is_on_one_server_of_three_on_two_and_on_all_again_without_a_failed_call(
+    stack: Stack, database_url: str, understudy: CommandLine
+):
+    servers = {name: Lifecycle(stack, name) for name in ("cpu-0", "cpu-1", "cpu-2")}
+    for name, server in servers.items():
+        start(server, name)
+    servers["cpu-0"].start_monitor()
+    stack.start_proxy()
+    described, artifact = str(servers["cpu-0"].describe(1)), servers["cpu-0"].put_artifact(1)
+    options = ("--from", described, "--artifact", artifact, "--group", "cpu", "--replicas", "1")
+    registered = await understudy.beside("version", "register", "visits", "1", *options)
+    assert registered.code == 0, registered
+    loaded = await understudy.beside("version", "load", "visits", "1", "--wait", "--keep", "--json")
+    assert loaded.code == 0, loaded
+    assert loaded.document["loading"]["replicas"] == "1"
+    set_policy = await understudy.beside("model", "set", "visits", "--champion", "1", "--reason", "first", "--yes")
+    assert set_policy.code == 0, set_policy
+
+    count = "SELECT count(*)::int FROM ModelEndpoint"
+    with closing(Connection("127.0.0.1", stack.proxy_port)) as connection:
+        await predict(connection, PREDICT_BODIES[0], GIVE_UP_SECONDS)
+        calling = asyncio.create_task(keep_calling(connection))
+        for replicas, expected in (("2", 2), ("all", 3), ("1", 1)):
+            asked = await understudy.beside(
+                "version", "load", "visits", "1", "--replicas", replicas, "--wait", "--keep"
+            )
+            assert asked.code == 0, asked
+            await until(database_url, count, expected)
+        # The servers that lost it drop it once no call can reach it.
+        await until(database_url, "SELECT count(*)::int FROM LoadedVersion WHERE state <> 'END'", 1)
+        calling.cancel()
+        statuses = (await asyncio.gather(calling, return_exceptions=True))[0]
+
+    assert isinstance(statuses, Counter)
+    assert statuses.keys() == {200}, statuses
+    found = await understudy.beside("doctor", "--json")
+    assert not [one for one in found.document["findings"] if "loading" in one["name"]]
+
+
 def start(server: Lifecycle, name: str) -> None:
     """Start a model server and its agent in the group that its name begins with."""
     server.start_server()

@@ -90,6 +90,25 @@ def test_what_a_key_may_not_do_is_said_with_its_cause(ask: CommandLine, stack: S
     refused(keyless, 7, "E401", "no key was sent")
 
 
+def test_a_version_is_registered_and_loaded_for_some_servers_of_a_group(
+    ask: CommandLine, tmp_path: Path, database_url: str
+):
+    added = "INSERT INTO ApiKey (id, sha256, scopes) VALUES ('operator', $1, '{read,operate,register}')"
+    asyncio.run(sql(database_url, added, sha256(b"secret").hexdigest()))
+    registered = ("version", "register", "visits", "6", "--from", described(tmp_path), "--group", "demo")
+    load, key = ("version", "load", "visits", "6"), "operator.secret"
+
+    made = ask(*registered, "--replicas", "2", CI_KEY=key)
+    shown = ask(*load, "--json", CI_KEY=key)
+    ranged = ask(*load, "--replicas", "1..4", CI_KEY=key)
+    every = ask(*load, "--replicas", "all", CI_KEY=key)
+
+    assert made.code == 0, made
+    assert shown.document["loading"]["replicas"] == "2"
+    assert "visits 6 is wanted on 1..4 servers of demo for 2h." in ranged.said
+    assert "visits 6 is wanted on the servers of demo for 2h." in every.said
+
+
 def test_a_group_that_no_server_is_of_is_said_with_a_key_of_the_model_alone(ask: CommandLine, tmp_path: Path):
     registered = ("version", "register", "visits", "6", "--from", described(tmp_path), "--group", "demos")
 

@@ -36,7 +36,7 @@ class ReplicaWatch:
     Args:
         read: Reads the windows of all proxies.
         now: The monotonic clock, in seconds.
-        concurrency: Calls that a proxy sends one server at once.
+        concurrency: Calls that one server answers at once.
     """
 
     def __init__(self, read: ReadWindows, *, now: Callable[[], float], concurrency: int) -> None:

@@ -1020,6 +1020,18 @@ async def ask_the_rest(by_name: Mapping[str, Asked], ask: Callable[..., Awaitabl
         await ask(by_name["stopTest"]._replace(path=f"/v1/models/{MODEL}/experiments/1:stop"))
 
 
+async def test_a_wrong_number_of_servers_is_refused_with_what_may_be_said(served):
+    named = {"version": "12", "group_name": "onnx", "replicas": "many", **DESCRIBED}
+    answers = [
+        await served.post(f"{REGISTERED}/versions/1:load", params={"group": "onnx", "replicas": "9..1"}),
+        await served.post(f"{REGISTERED}/versions", json=named),
+    ]
+
+    for answer, said in zip(answers, ("9..1", "many"), strict=True):
+        assert answer.status_code == 422, answer.text
+        assert f"replicas: '{said}' is no number of servers: say 2, 1..4, or all; from 1 to 64" in answer.text
+
+
 def content_of(answer: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
     """Return an answer's bodies by content type, also where the answer is one of those that operations share."""
     whole = shared[answer["$ref"].rpartition("/")[2]] if "$ref" in answer else answer

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from understudy.core.loading.memory import PAD_BYTES
+from understudy.core.loading.memory import FILLED_AT_MOST, PAD_BYTES
 from understudy.core.loading.wanted import RANK, GroupMember, ManagedVersion, Place
 
 MAX_MOVES: Final = 2
@@ -174,12 +174,17 @@ def _homes(
 
 
 def _too_much(rooms: Iterable[_Room]) -> frozenset[Place]:
-    """Return the copies that have to leave servers which they have outgrown: the least urgent, the smallest first."""
+    """Return the copies that have to leave servers which they have outgrown: the least urgent, the smallest first.
+
+    A server is filled to nine tenths, and has outgrown that once the whole is exceeded: measuring is rough.
+    """
     leaving = set()
     for room in rooms:
         if room.server.room_bytes is None:
             continue
         excess = -room.free_bytes - room.guessed_bytes
+        if excess <= room.server.room_bytes * (1 / FILLED_AT_MOST - 1):
+            continue
         for _, size, version_id in sorted(room.has, key=lambda one: (-one[0], one[1], one[2])):
             if excess <= 0:
                 break

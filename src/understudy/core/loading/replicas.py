@@ -89,7 +89,7 @@ def replicas_needed(replicas: Replicas, copies: int, load: LoadSeen | None, *, c
         replicas: The fewest and the most.
         copies: On how many it is to be now.
         load: Its calls; ``None``: not known yet, and nothing changes for them.
-        concurrency: Calls that a proxy sends one server at once.
+        concurrency: Calls that one server answers at once.
         may_fall: Whether one may go: not while a rollout that has the version is open, nor ``FALL_SECONDS`` after
             another one has gone.
     """

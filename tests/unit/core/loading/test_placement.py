@@ -261,6 +261,13 @@ def test_versions_that_have_grown_out_of_their_server_move_two_at_a_time_and_are
     assert settled(versions, two, sizes, placed).placed == {(number, "b") for number in range(4)}
 
 
+def test_versions_that_turn_out_a_little_larger_stay():
+    placed, sizes = frozenset({(1, "a"), (2, "a")}), sized({1: 4.9, 2: 5}, "a")
+    versions = [a_version(1), a_version(2)]
+
+    assert spread(versions, [a_member("a"), a_member("b")], SpreadFacts(placed, placed, (), sizes)).placed == placed
+
+
 def test_fewer_copies_leave_the_emptiest_server_and_one_that_does_not_have_it_first():
     two, sizes = [a_member("a"), a_member("b")], sized({1: 1, 2: 5})
     before = settled([a_version(1, copies=2), a_version(2)], two, sizes).placed
