@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from e2e.lifecycle import Lifecycle, until
 from e2e.load import Answer, Load, run_load
@@ -58,6 +58,25 @@ _PLACED: Final = """
           AND its.state = 'AVAILABLE'))
     FROM Placement WHERE model_version_id = $1
 """
+
+
+class Found(NamedTuple):
+    """What came of it."""
+
+    before: Sequence[Answer]
+    """To the hot version, before the jump."""
+    after: Sequence[Answer]
+    """Once all its copies were available."""
+    hot: Sequence[Answer]
+    """From the jump on."""
+    others: Sequence[Answer]
+    """To the other versions."""
+    copies: int
+    """Before the jump."""
+    decided: float
+    """Seconds from the jump until every server was to have it."""
+    ready: float
+    """And until each had it."""
 
 
 class HotSpot:
@@ -120,9 +139,8 @@ async def _run(spot: HotSpot, seconds: float) -> int:
     await spot.start()
     print(f"versions by server: {await spot.per_server()}; load of the machine {os.getloadavg()[0]:.1f}", flush=True)
     others = Load()
-    beside = asyncio.create_task(
-        _call(spot.stack.proxy_port, others, OTHERS_PER_SECOND, lambda n: f"model-{1 + n % 49}")
-    )
+    calls = _call(spot.stack.proxy_port, others, OTHERS_PER_SECOND, lambda n: f"model-{1 + n % (VERSIONS - 1)}")
+    beside = asyncio.create_task(calls)
     try:
         before = Load()
         await _call(spot.stack.proxy_port, before, USUAL_PER_SECOND, lambda _: HOT, seconds)
@@ -141,7 +159,7 @@ async def _run(spot: HotSpot, seconds: float) -> int:
         others.is_over = True
         await beside
     after = [answer for answer in hot.answers if answer.sent >= settled]
-    return _judge(before.answers, after, hot.answers, others.answers, copies, decided, ready)
+    return _judge(Found(before.answers, after, hot.answers, others.answers, copies, decided, ready))
 
 
 async def _until_ready(spot: HotSpot) -> tuple[float, float]:
@@ -173,16 +191,9 @@ async def _call(port: int, load: Load, per_second: float, model_of: Any, seconds
     )
 
 
-def _judge(
-    before: Sequence[Answer],
-    after: Sequence[Answer],
-    hot: Sequence[Answer],
-    others: Sequence[Answer],
-    copies: int,
-    decided: float,
-    ready: float,
-) -> int:
+def _judge(found: Found) -> int:
     """Print what was found, and return the exit status."""
+    before, after, hot, others, copies, decided, ready = found
     usual, now, beside = _p99(before), _p99(after), _p99(others)
     failed, of_others = _failed(after), _failed(others)
     print(

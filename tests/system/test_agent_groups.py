@@ -93,9 +93,8 @@ async def test_a_version_is_on_one_server_of_three_on_two_and_on_all_again_witho
         await predict(connection, PREDICT_BODIES[0], GIVE_UP_SECONDS)
         calling = asyncio.create_task(keep_calling(connection))
         for replicas, expected in (("2", 2), ("all", 3), ("1", 1)):
-            asked = await understudy.beside(
-                "version", "load", "visits", "1", "--replicas", replicas, "--wait", "--keep"
-            )
+            load = ("version", "load", "visits", "1", "--wait", "--keep")
+            asked = await understudy.beside(*load, "--replicas", replicas)
             assert asked.code == 0, asked
             await until(database_url, count, expected)
         # The servers that lost it drop it once no call can reach it.

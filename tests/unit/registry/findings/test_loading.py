@@ -14,6 +14,7 @@ SERVER = ServerRecord("onnx-0", "onnx", "10.0.0.7:8500", "understudy 1", "", 1.0
 
 
 NOWHERE = MissingVersion("visits", "1", "champion", "onnx", 0, (), has_endpoint=False)
+NO_ROOM = "E214 no other server has room, or none is there"
 NONE_REPORTS = "wanted as champion, and no agent reports a server of its group onnx"
 
 
@@ -45,8 +46,7 @@ NONE_REPORTS = "wanted as champion, and no agent reports a server of its group o
         (
             NOWHERE._replace(servers=5, without=("s1: LOADING",), has_endpoint=True, copies=3, has=1),
             State.WARNING,
-            "wanted as champion, and is on 1 of the 3 servers of onnx that it is to be on: E214 no other server has room,"
-            " or none is there; s1: LOADING",
+            f"wanted as champion, and is on 1 of the 3 servers of onnx that it is to be on: {NO_ROOM}; s1: LOADING",
         ),
     ],
     ids=["no server", "agents silent", "nowhere", "one of two", "many", "one of two that it is for", "one has no room"],
