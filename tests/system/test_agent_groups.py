@@ -108,6 +108,42 @@ async def test_a_version_is_on_one_server_of_three_on_two_and_on_all_again_witho
     assert not [one for one in found.document["findings"] if "loading" in one["name"]]
 
 
+@pytest.mark.slow
+async def test_a_version_whose_only_server_has_died_is_loaded_on_another_one_after_a_minute(
+    stack: Stack, database_url: str, understudy: CommandLine
+):
+    servers = {name: Lifecycle(stack, name) for name in ("cpu-0", "cpu-1")}
+    room = {"UNDERSTUDY_SERVER_GROUP": "cpu", "UNDERSTUDY_SERVER_MEMORY_BYTES": str(2**30)}
+    for server in servers.values():
+        server.start_server()
+        server.start_agent(room)
+    servers["cpu-0"].start_monitor()
+    stack.start_proxy()
+    described, artifact = str(servers["cpu-0"].describe(1)), servers["cpu-0"].put_artifact(1)
+    options = ("--from", described, "--artifact", artifact, "--group", "cpu", "--replicas", "1")
+    for command in (
+        ("version", "register", "visits", "1", *options),
+        ("version", "load", "visits", "1", "--wait", "--keep"),
+        ("model", "set", "visits", "--champion", "1", "--reason", "first", "--yes"),
+    ):
+        done = await understudy.beside(*command)
+        assert done.code == 0, done
+    ((first,),) = await sql(database_url, "SELECT server FROM ModelEndpoint")
+    other = "cpu-1" if first == "cpu-0" else "cpu-0"
+
+    began = time.monotonic()
+    for process in (servers[first].agent, servers[first].server):
+        servers[first].kill(process)
+    # The other one has an endpoint, and then that of the dead one goes.
+    await until(database_url, "SELECT string_agg(server, ',') FROM ModelEndpoint", other, 120)
+    took = time.monotonic() - began
+
+    with closing(Connection("127.0.0.1", stack.proxy_port)) as connection:
+        await predict(connection, PREDICT_BODIES[0], GIVE_UP_SECONDS)
+    assert took > 55, took
+    print(f"loaded on another server, and no more called at the first: {took:.1f} s after both processes were killed")
+
+
 def start(server: Lifecycle, name: str) -> None:
     """Start a model server and its agent in the group that its name begins with."""
     server.start_server()
