@@ -94,6 +94,8 @@ class PlacementJob:
     def _spread(self, versions: Sequence[ManagedVersion], facts: LoadingFacts, counts: Mapping[int, int]) -> Placements:
         """Return where versions are to be that are on some servers of their group."""
         lost = self._lost.of(facts.servers)
+        if not self._watch.is_long_enough:
+            lost = ()  # Postgres was away: the first agent to report again would be given what all others have
         why = {one.version_id: one.why for one in versions if one.replicas is not None and one.why is not None}
         if not why:
             return {}

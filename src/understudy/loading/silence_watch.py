@@ -46,7 +46,7 @@ LOST_SECONDS: Final = 60.0
 class LostServers:
     """Notes since when servers have been silent or away, by the monotonic clock ``now``.
 
-    A new leader begins anew, and so does one that could not read meanwhile: agents that are well report within seconds.
+    A new leader begins anew. What it finds counts only with a :class:`SilenceWatch` that has been long enough.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:

@@ -239,32 +239,61 @@ async def test_a_copy_that_is_one_too_many_goes_at_once_and_does_not_rest():
     assert store.rested[-1] == set()
 
 
+class Leader:
+    """A job that reads each second of its clock; ``gap`` lets time pass in which it could not."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.now = 0.0
+        self.job = PlacementJob(store, MemoryTelemetry(), now=lambda: self.now)
+
+    async def run_until(self, end: float) -> None:
+        while self.now < end:
+            self.now += 1.0
+            self.store.facts = self.store.facts._replace(read_at=self.now)
+            await self.job.tick(4)
+
+    def gap(self, seconds: float) -> None:
+        self.now += seconds
+
+
 @pytest.mark.parametrize(
     ("change", "seconds"), [({"is_live": False}, 30.0), ({"answers": False}, 60.0)], ids=["silent", "away"]
 )
 async def test_the_versions_of_a_lost_server_are_placed_on_another_one_after_a_minute(change, seconds):
-    clock = [0.0]
     store = Store(on_one(1, Why.CHAMPION))
-    job = PlacementJob(store, MemoryTelemetry(), now=lambda: clock[0])
-    await job.tick(4)
+    leader = Leader(store)
+    await leader.run_until(100.0)
     (place,) = store.facts.placed
-    well = store.facts.servers
 
-    unwell = [replace(server, **change) if server.name == place[1] else server for server in well]
+    unwell = [replace(one, **change) if one.name == place[1] else one for one in store.facts.servers]
     store.facts = store.facts._replace(servers=unwell)
-    await job.tick(4)
-    clock[0] = seconds - 1.0
-    await job.tick(4)
-    blip = dict(store.facts.placed)
-    clock[0] = seconds
-    await job.tick(4)
+    await leader.run_until(100.0 + seconds)  # it is first seen a second after the change
+    blip = set(store.facts.placed)
+    await leader.run_until(101.0 + seconds)
     both = set(store.facts.placed)
     store.facts = store.facts._replace(available=both - {place})
-    await job.tick(4)
+    await leader.run_until(102.0 + seconds)
 
-    assert blip.keys() == {place}
+    assert blip == {place}
     assert both == {(1, "s1"), (1, "s2")}
     assert store.facts.placed.keys() == both - {place}
+
+
+async def test_while_postgres_was_away_no_server_is_lost_and_the_first_that_reports_gets_nothing_of_the_others():
+    store = Store(on_one(1, Why.CHAMPION))
+    leader = Leader(store)
+    await leader.run_until(100.0)
+    placed, servers = dict(store.facts.placed), store.facts.servers
+    ((_, name),) = placed
+
+    store.facts = store.facts._replace(servers=[replace(one, is_live=False) for one in servers])
+    await leader.run_until(101.0)
+    leader.gap(600.0)
+    store.facts = store.facts._replace(servers=[replace(one, is_live=one.name != name) for one in servers])
+    await leader.run_until(740.0)
+
+    assert store.facts.placed == placed
 
 
 async def test_a_server_that_had_no_room_is_another_servers_turn_unless_idle_versions_make_some():

@@ -2,6 +2,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -298,3 +299,23 @@ def test_copies_by_calls_are_as_many_as_are_counted():
 
     assert len(spread([ranged], servers, SpreadFacts()).placed) == 1
     assert len(spread([ranged], servers, SpreadFacts(), {1: 3}).placed) == 3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_fleet_is_packed_into_few_servers_does_not_move_and_loses_one_server_in_one_tick(seed):
+    chance = Random(seed)
+    versions = [a_version(number) for number in range(500)]
+    weights = [chance.lognormvariate(0.0, 1.0) for _ in versions]
+    scale = 0.8 * 20 * ROOM / sum(weights)
+    sizes = {(number, "gone"): int(weight * scale) for number, weight in enumerate(weights)}
+    servers = [a_member(f"s{number:02d}") for number in range(20)]
+
+    first = spread(versions, servers, SpreadFacts(sizes=sizes))
+    again = spread(versions, servers, SpreadFacts(first.placed, first.placed, (), sizes))
+    lost = min(name for _, name in first.placed)
+    its = {place for place in first.placed if place[1] == lost}
+    without = spread(versions, servers, SpreadFacts(first.placed, first.placed - its, (), sizes, {lost}))
+
+    assert len({name for _, name in first.placed}) <= 1.25 * 16
+    assert (len(first.placed), first.unplaced, again.placed) == (500, {}, first.placed)
+    assert (len(without.placed - first.placed), without.unplaced) == (len(its), {})
