@@ -13,7 +13,7 @@ from rich.text import Text
 from understudy.bootstrap.control_plane import ControlPlane
 from understudy.core.durations import duration_words
 from understudy.core.first_names import first_names
-from understudy.core.loading.replicas import Replicas, parse_replicas
+from understudy.core.loading.replicas import EVERY_SERVER, Replicas, parse_replicas
 from understudy.core.loading.state import LoadingState
 from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
@@ -94,6 +94,7 @@ def load(
             replicas=servers_asked,
             dry_run=dry_run,
         )
+        require_replicas(servers_asked, made)
         if not wait or dry_run:
             return made, await loading.list_servers(), ""
         if not as_json:
@@ -152,6 +153,17 @@ def replicas_of(text: str | None) -> Replicas | None:
         raise CommandRefused(ExitCode.USAGE, f"--replicas: {problem}", advice) from None
 
 
+def require_replicas(asked: Replicas | None, made: VersionLoadingRecord) -> None:
+    """Refuse to go on where a proxy of the release before has taken no notice of --replicas.
+
+    Raises:
+        CommandRefused: It has not; the version is asked for on every server.
+    """
+    if asked is not None and made.replicas != (None if asked == EVERY_SERVER else asked):
+        what = f"the proxy knows no --replicas: {made.model_name} {made.version} is wanted on {_servers_words(made)}"
+        raise CommandRefused(ExitCode.PROBLEM, what, "Upgrade the proxies, or ask with DATABASE_URL.")
+
+
 def _servers_words(record: VersionLoadingRecord) -> str:
     """Return in words on which servers a version is to be."""
     if record.replicas is None:
@@ -183,7 +195,8 @@ def servers_text(record: VersionLoadingRecord, servers: Sequence[ServerRecord] =
     failures = [_failure_text(server) for server in record.servers if server.error_code]
     failures += _too_few_texts(record)
     away = [Text(server_trouble_line(troubles[one.server]), "red") for one in record.servers if one.server in troubles]
-    return [a_table(columns, rows), *away, *failures, *_validation_texts(record)]
+    number = [] if record.replicas is None else [Text(f"It is to be on {_servers_words(record)}.", "dim")]
+    return [a_table(columns, rows), *number, *away, *failures, *_validation_texts(record)]
 
 
 def _too_few_texts(record: VersionLoadingRecord) -> list[Text]:

@@ -4,10 +4,12 @@ import io
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from rich.console import Console
 
-from understudy.core.loading.replicas import Replicas
-from understudy.entrypoints.cli.version.loading import has_given_up, is_loaded, servers_text
+from understudy.core.loading.replicas import EVERY_SERVER, Replicas
+from understudy.entrypoints.cli.shared.errors import CommandRefused
+from understudy.entrypoints.cli.version.loading import has_given_up, is_loaded, require_replicas, servers_text
 from understudy.entrypoints.documents.loading import loading_document
 from understudy.ports.loading.loading_registry import (
     ServerRecord,
@@ -101,7 +103,18 @@ def test_a_version_for_some_servers_is_loaded_once_so_many_have_it_and_it_is_sai
     given = "E214 1 of 2..3 servers of onnx have been given it: no other one has room, or none is there"
     assert given in " ".join(said(one).split())
     assert "E214" not in said(two)
+    assert "It is to be on 2..3 servers of onnx." in said(two)
     assert loading_document(one)["replicas"] == "2..3"
+
+
+def test_a_proxy_that_takes_no_notice_of_a_number_of_servers_is_named():
+    two = a_record()._replace(replicas=Replicas(2, 2))
+
+    require_replicas(None, two)
+    require_replicas(Replicas(2, 2), two)
+    require_replicas(EVERY_SERVER, a_record())
+    with pytest.raises(CommandRefused, match="knows no --replicas: churn 7 is wanted on the servers of onnx"):
+        require_replicas(Replicas(2, 2), a_record())
 
 
 def test_servers_of_the_group_that_a_version_is_moved_away_from_are_not_waited_for():
