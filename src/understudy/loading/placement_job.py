@@ -110,7 +110,8 @@ class PlacementJob:
 
     def _tell(self, facts: LoadingFacts, counts: Mapping[int, int]) -> None:
         """Set the gauge of each version that a server is still to have; one that all have loses it."""
-        missing = missing_servers(facts.versions, facts.servers, facts.available, facts.without_room, counts)
+        placed = facts.placed.keys() - facts.idle.keys()
+        missing = missing_servers(facts.versions, facts.servers, facts.available, facts.without_room, placed)
         found = {facts.names[version_id]: count for version_id, count in missing.items()}
         for labels in self._told - found.keys():
             self._telemetry.forget("version_servers_missing", *labels)

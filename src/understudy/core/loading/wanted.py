@@ -1,5 +1,6 @@
 """Wanted versions (TF Serving: aspired): which versions the servers of a group are to have, and why."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -110,18 +111,19 @@ def missing_servers(
     servers: Iterable[GroupMember],
     available: Collection[Place],
     without_room: Collection[Place] = (),
-    counts: Mapping[int, int] = {},
+    placed: Collection[Place] = (),
 ) -> Mapping[int, int]:
     """Return how many live servers of its group do not have a wanted version; 1 where the group has none.
 
-    Of a version that is to be on some of them it is how many fewer have it than should, by its calls (``counts``) or
-    at the least. Versions that all of them have are left out. A server that had no room for a champion before does not
-    count: that one leaves where a further version needs its memory.
+    Of a version that is to be on some of them it is how many fewer have it than should: where it is ``placed``, and at
+    the least on as many as it says. Versions that all have are left out. A server that had no room for a champion
+    before does not count: that one leaves where a further version needs its memory.
     """
     live: dict[str, list[str]] = {}
     for server in servers:
         if server.is_live:
             live.setdefault(server.group_name, []).append(server.name)
+    copies = Counter(version_id for version_id, _ in placed)
     missing = {}
     for version in versions:
         names = live.get(version.group_name, [])
@@ -129,7 +131,7 @@ def missing_servers(
         places = [(version.version_id, name) for name in names]
         without = sum(not (place in available or place in may_be_without) for place in places) if names else 1
         if version.replicas is not None and names:
-            count = counts.get(version.version_id, version.replicas.least)
+            count = min(max(copies[version.version_id], version.replicas.least), version.replicas.most)
             without = max(count - (len(names) - without), 0)
         if version.why is not None and without:
             missing[version.version_id] = without

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from understudy.core.loading.replicas import Replicas
 from understudy.core.loading.wanted import RANK, GroupMember, ManagedVersion, Why, missing_servers, wanted_placements
 
 groups = st.sampled_from(["a", "b"])
@@ -94,3 +95,24 @@ def test_a_server_without_room_for_a_champion_before_is_not_missed_and_one_witho
 
 def test_a_word_of_a_later_release_is_the_least_reason():
     assert Why("of a later release") is Why.ASKED
+
+
+@pytest.mark.parametrize(
+    ("available", "placed", "missing"),
+    [
+        ([], [], {1: 2}),
+        ([(1, "s1")], [(1, "s1"), (1, "s2")], {1: 1}),
+        ([(1, "s1"), (1, "s2")], [(1, "s1"), (1, "s2")], {}),
+        ([(1, "s1"), (1, "s2")], [(1, "s1"), (1, "s2"), (1, "s3")], {1: 1}),
+        ([(1, "s1"), (1, "s2"), (1, "s3")], [(1, f"s{number}") for number in range(1, 6)], {}),
+    ],
+    ids=["nowhere", "on one", "on the fewest", "on fewer than its calls need", "in a move"],
+)
+def test_a_version_for_some_servers_misses_those_that_it_is_placed_on_and_at_the_least_its_fewest(
+    available, placed, missing
+):
+    servers = [GroupMember(f"s{number}", "a") for number in range(1, 6)]
+    version = ManagedVersion(1, "a", frozenset({Why.CHAMPION}), replicas=Replicas(2, 3))
+
+    assert missing_servers([version], servers, available, (), placed) == missing
+    assert missing_servers([version], [GroupMember("s1", "b")], available, (), placed) == {1: 1}
