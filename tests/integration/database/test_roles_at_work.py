@@ -51,6 +51,7 @@ JOBS = (
     "notifications",
     "notification_backlog",
     "placement",
+    "replicas",
     "silent_servers",
 )
 Login = Callable[..., Awaitable[str]]
@@ -295,6 +296,11 @@ async def test_every_job_of_a_monitor_under_its_own_role_succeeds(database, data
     async def all_ran() -> bool:
         return len(ran()) == len(JOBS)
 
+    # One that is on more or fewer servers by its calls.
+    await database.execute(
+        "INSERT INTO VersionLoading (model_version_id, group_name, wanted_until, replicas_min, replicas_max)"
+        " SELECT id, 'onnx', 'infinity', 1, 4 FROM ModelVersion LIMIT 1"
+    )
     async with open_monitor(settings) as parts:
         running = asyncio.create_task(parts.worker.run())
         await until(all_ran)
