@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
-from loopback.authorities import no_authorities
+from loopback.authorities import one_authority
 from loopback.s3 import LOGIN, an_s3_server, make_bucket
 
-__all__ = ["bucket", "no_authorities", "s3_endpoint", "s3_login"]
+__all__ = ["bucket", "one_authority", "s3_endpoint", "s3_login"]
 
 
 @pytest.fixture(scope="session")

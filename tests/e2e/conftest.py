@@ -1,5 +1,5 @@
 """No authority of the machine is trusted, for all tests here."""
 
-from loopback.authorities import no_authorities
+from loopback.authorities import one_authority
 
-__all__ = ["no_authorities"]
+__all__ = ["one_authority"]
