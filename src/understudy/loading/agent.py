@@ -120,7 +120,9 @@ class Agent:
         served, problem = await self._ask_server()
         problem = problem or self._refusal.words
         name, group_name, target, _ = self._server
-        report = ServerReport(name, group_name, target, self._build, problem, self._memory.room_bytes)
+        # The leader places versions that are on some servers alone on others, if this one offers no memory any more.
+        room_bytes = 0 if self.lifetime.is_draining else self._memory.room_bytes
+        report = ServerReport(name, group_name, target, self._build, problem, room_bytes)
         versions = await self._store.look(report, epoch)
         await self._without_registry.note(versions)
         _count(self._telemetry, versions, problem)

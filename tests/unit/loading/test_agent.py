@@ -1385,6 +1385,7 @@ def test_a_drain_takes_every_endpoint_back_and_is_over_once_no_proxy_can_call_it
 
         await world.run_for(3)
         assert not any(world.store.has_endpoint(number) for number in range(1, 7))
+        assert world.store.reports[-1].room_bytes == 0
         assert not draining.done()
         world.store.unread_proxies = 0
         world.store.calls_are_over = True

@@ -99,7 +99,7 @@ class _Room:
 
 def spread(
     versions: Iterable[ManagedVersion],
-    servers: Iterable[GroupMember],
+    servers: Collection[GroupMember],
     facts: SpreadFacts,
     counts: Mapping[int, int] = {},
     *,
@@ -125,7 +125,8 @@ def spread(
         (_copy_of(version, counts, most) for version in wanted if version.replicas is not None),
         key=lambda one: (one.rank, -one.charged_bytes, one.version_id),
     )
-    rooms = {server.name: _Room(server, server.name in facts.lost, server.room_bytes or 0) for server in servers}
+    lost = {server.name for server in servers if server.is_draining}.union(facts.lost)
+    rooms = {server.name: _Room(server, server.name in lost, server.room_bytes or 0) for server in servers}
     _charge_everywhere([version for version in wanted if version.replicas is None], rooms.values(), facts, most)
     homes = _homes(copies, rooms, facts)
     packer = _Packer(rooms.values(), facts, max_moves)

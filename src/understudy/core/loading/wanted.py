@@ -70,6 +70,11 @@ class GroupMember:
     room_bytes: int | None = None
     """Memory that its versions may take together; ``None``: its agent keeps no account."""
 
+    @property
+    def is_draining(self) -> bool:
+        """Whether it ends: its agent takes its versions from it, and offers no memory any more."""
+        return self.room_bytes == 0
+
 
 Place = tuple[int, str]
 """A version at a server: its id and the server's name."""

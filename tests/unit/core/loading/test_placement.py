@@ -227,6 +227,22 @@ def test_the_versions_of_a_lost_server_are_placed_at_once_and_it_keeps_them_unti
     assert later.placed == after.placed - its
 
 
+@pytest.mark.parametrize("size", [{1: 1.0, 2: 1.0}, {}], ids=["of known sizes", "of unknown sizes"])
+def test_the_versions_of_a_server_that_drains_are_placed_on_others_at_once_and_nothing_new_on_it(size):
+    versions = [a_version(1), a_version(2)]
+    sizes = sized(size)
+    before = frozenset({(1, "a"), (2, "a")})
+    there = SpreadFacts(before, {(1, "a")}, (), sizes)
+    servers = [a_member("a", room=0), a_member("b"), a_member("c")]
+
+    after = spread(versions, servers, there)
+    later = spread(versions, servers, there._replace(placed=after.placed, available=after.placed - before))
+
+    assert after.placed >= before
+    assert {number for number, name in after.placed if name != "a"} == {1, 2}
+    assert {name for _, name in later.placed}.isdisjoint({"a"})
+
+
 def test_a_server_that_is_silent_for_a_moment_keeps_its_versions_and_gets_no_others():
     two = [a_member("a"), a_member("b")]
     before = settled([a_version(1)], two).placed
