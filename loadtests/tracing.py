@@ -131,7 +131,7 @@ def a_lane() -> tuple[FastPath, PredictHandler]:
     predictor = Predictor(
         snapshot=lambda: snapshot, inference=inference, features=None, log=log,
         shadows=ShadowPool(1, lambda _name: None), telemetry=telemetry, limits=Limits(0.05, 0.4, 0.5),
-        clocks=Clocks(time.monotonic, time.time, lambda: 1),
+        clocks=Clocks(time.monotonic, time.time, os.urandom),
     )  # fmt: skip
     access = CallerAccess(snapshot=lambda: snapshot, needs_key=False, now=time.monotonic)
     door = PredictHandler(predictor, access, telemetry=telemetry, now=time.monotonic)

@@ -1,6 +1,7 @@
 """The proxy application with in-memory parts."""
 
 import asyncio
+import os
 import struct
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -202,7 +203,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
                     shadows=shadows,
                     telemetry=telemetry,
                     limits=limits,
-                    clocks=Clocks(time.monotonic, time.time, lambda: 1),
+                    clocks=Clocks(time.monotonic, time.time, os.urandom),
                 )
                 await feed.start()
                 champions = ChampionWatch(pool, time.monotonic)

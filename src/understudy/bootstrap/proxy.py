@@ -18,7 +18,6 @@ from understudy.adapters.model_servers.system_resolver import SystemResolver
 from understudy.adapters.postgres.experiments.outcomes import PostgresOutcomeStore
 from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 from understudy.adapters.postgres.rollout.warm_ups import PostgresWarmUpInbox
-from understudy.adapters.randomness import random_numbers
 from understudy.adapters.telemetry.process_usage import ProcessUsage
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.background.tasks import run_until_closed
@@ -28,7 +27,6 @@ from understudy.bootstrap.tokens import open_tokens
 from understudy.bootstrap.tracing import FLUSH_SECONDS, open_tracer
 from understudy.bootstrap.upstream.backends import connector_of
 from understudy.bootstrap.upstream.features import open_features
-from understudy.core.prediction_log.prediction_id import RANDOM_BITS
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.ports.experiments.outcome_store import OutcomeStore
 from understudy.ports.registry.tokens import TokenReader
@@ -117,7 +115,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
             shadows=shadows,
             telemetry=telemetry,
             limits=_limits_of(settings),
-            clocks=Clocks(monotonic=time.monotonic, unix=time.time, random_bits=random_numbers(RANDOM_BITS).__next__),
+            clocks=Clocks(monotonic=time.monotonic, unix=time.time, random_bytes=os.urandom),
         )
         last_calls.callback(predictor.flush)
         parts = Parts(

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import structlog
 
-from understudy.core.prediction_log.prediction_id import prediction_ids
+from understudy.core.prediction_log.prediction_id import RANDOM_BYTES, prediction_ids
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy, serving_policy_of
 from understudy.core.routing.route import Route, choose_route, falls_back
 from understudy.core.schema.typed_decoder import TypedDecoder
@@ -55,8 +55,8 @@ class Clocks:
 
     monotonic: Callable[[], float]
     unix: Callable[[], float]
-    random_bits: Callable[[], int]
-    """74 fresh random bits."""
+    random_bytes: Callable[[int], bytes]
+    """Returns so many fresh random bytes."""
 
 
 class Predictor:
@@ -155,14 +155,15 @@ class Predictor:
         policy: ServingPolicy | None = None
         whose: tuple[str, str | None, str | None] | None = None
         try:
-            ids = prediction_ids(int(clocks.unix() * 1000), [clocks.random_bits() for _ in asked])
+            started = clocks.monotonic()
+            ids = prediction_ids(int(clocks.unix() * 1000), clocks.random_bytes(RANDOM_BYTES * len(asked)))
         except Exception as defect:  # noqa: BLE001 - a defect of ours, of all calls: their callers are told
             for one in asked:
                 one.on_result(defect)
             return
         for one, prediction_id in zip(asked, ids, strict=True):
             try:
-                started, request, caller_seconds = clocks.monotonic(), one.request, one.timeout_seconds
+                request, caller_seconds = one.request, one.timeout_seconds
                 found = known.get(one.model_name) or serving_policy_of(snapshot, one.model_name)
                 asks = request.entity_id, request.category, one.forced_version
                 if found is not policy or asks != whose:  # rows of one call go one way
@@ -174,7 +175,8 @@ class Predictor:
                     prediction_id, policy, route, request, one, route.version, route.role,
                     budget, caller_seconds, may_fall_back, wanted, started, started + budget,
                 )  # fmt: skip
-                call.span = one.span
+                if one.span is not None:
+                    call.span = one.span
                 if one.keeps_output:
                     call.keeps_output = True
                 calls.append(call)

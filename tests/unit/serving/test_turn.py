@@ -1,4 +1,5 @@
 import asyncio
+import os
 import struct
 import threading
 import time
@@ -130,7 +131,7 @@ class Stage:
         spool: KeptRows | None = None,
         telemetry: MemoryTelemetry | None = None,
         on_drop: Callable[[str], None] | None = None,
-        random_bits: Callable[[], int] | None = None,
+        random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.backends: dict[str, MemoryBackend] = {}
         self.connects: set[str] = set()
@@ -160,7 +161,7 @@ class Stage:
             shadows=self.shadows,
             telemetry=self.telemetry,
             limits=Limits(feature_timeout_seconds=0.2, challenger_budget_ratio=0.4, shadow_timeout_seconds=0.5),
-            clocks=Clocks(monotonic=now, unix=time.time, random_bits=random_bits or partial(next, count(1))),
+            clocks=Clocks(monotonic=now, unix=time.time, random_bytes=random_bytes),
         )
 
     def _make(self, version: ModelVersion) -> BatchingCaller:
@@ -1201,7 +1202,7 @@ async def test_a_defect_at_counting_hits_costs_no_call_of_the_turn_its_answer():
 
 
 async def test_callers_are_told_of_a_defect_of_what_their_ids_are_made_of():
-    stage, answered = Stage(a_policy(), random_bits=a_defect), list[Call | Exception]()
+    stage, answered = Stage(a_policy(), random_bytes=a_defect), list[Call | Exception]()
 
     stage.predictor.begin([asked(PredictRequest(entity, INPUTS), answered.append) for entity in ("one", "another")])
 

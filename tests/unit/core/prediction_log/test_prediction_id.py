@@ -3,7 +3,13 @@ from uuid import UUID
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from understudy.core.prediction_log.prediction_id import RANDOM_BITS, id_seconds, prediction_id, prediction_ids
+from understudy.core.prediction_log.prediction_id import (
+    RANDOM_BITS,
+    RANDOM_BYTES,
+    id_seconds,
+    prediction_id,
+    prediction_ids,
+)
 
 MILLISECONDS = st.integers(0, 2**48 - 1)
 BITS = st.integers(0, 2**RANDOM_BITS - 1)
@@ -20,9 +26,17 @@ def test_an_id_is_a_uuid_of_version_7_with_the_time_and_all_random_bits(unix_ms,
     assert (made.int >> 64 & 0xFFF) << 62 | made.int & (2**62 - 1) == bits
 
 
-@given(MILLISECONDS, st.lists(BITS, max_size=20))
-def test_ids_that_are_made_together_are_those_that_are_made_alone(unix_ms, several):
-    assert prediction_ids(unix_ms, several) == [prediction_id(unix_ms, bits) for bits in several]
+@given(MILLISECONDS, st.lists(st.binary(min_size=RANDOM_BYTES, max_size=RANDOM_BYTES), max_size=20))
+def test_ids_that_are_made_together_have_all_bits_that_an_id_takes_of_its_bytes(unix_ms, several):
+    made = [UUID(text) for text in prediction_ids(unix_ms, b"".join(several))]
+
+    drawn = [int.from_bytes(one) for one in several]
+    assert [(one.version, one.variant, one.int >> 80) for one in made] == [
+        (7, "specified in RFC 4122", unix_ms) for _ in several
+    ]
+    assert [(one.int >> 64 & 0xFFF, one.int & (2**62 - 1)) for one in made] == [
+        (bits >> 64 & 0xFFF, bits & (2**62 - 1)) for bits in drawn
+    ]
 
 
 @given(MILLISECONDS, BITS)

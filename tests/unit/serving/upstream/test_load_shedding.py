@@ -1,10 +1,10 @@
 """More rows than a version can take: how long they wait, how they are shed, and which other calls that disturbs."""
 
 import asyncio
+import os
 import struct
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -422,7 +422,6 @@ class Stage:
         self.shadows = ShadowPool(64, lambda model: self.telemetry.count("shadow_dropped_total", model))
         self._busy = busy
         self.backends = BackendPool(self._make)
-        identifiers = count(1)
         self._predictor = Predictor(
             snapshot=lambda: PolicySnapshot({policy.model_name: policy}),
             inference=CachedInference(
@@ -433,7 +432,7 @@ class Stage:
             shadows=self.shadows,
             telemetry=self.telemetry,
             limits=Limits(feature_timeout_seconds=0.05, challenger_budget_ratio=0.6, shadow_timeout_seconds=0.5),
-            clocks=Clocks(monotonic=now, unix=now, random_bits=lambda: next(identifiers)),
+            clocks=Clocks(monotonic=now, unix=now, random_bytes=os.urandom),
         )
         self._policy = policy
 
