@@ -27,7 +27,7 @@ from understudy.entrypoints.proxy.dialects.dialect import (
     Target,
 )
 from understudy.entrypoints.proxy.dialects.handler import Choice, DialectHandler, Wording, reply, reply_now
-from understudy.entrypoints.proxy.messages.answers import Receipt, identify
+from understudy.entrypoints.proxy.messages.answers import Receipt, identify, identity_lines
 from understudy.entrypoints.proxy.messages.headers import (
     ACCEPTED_CODINGS_HEADER,
     CATEGORY_HEADER,
@@ -308,7 +308,7 @@ class WholeCalls:
             return None
         lines, text = words
         receipt = Receipt(found, found.version.version, found.role, names_version)
-        return lines + receipt.lines + identify(call.fields, self._new_id)[1], text
+        return lines + receipt.lines + identity_lines(call.fields, self._new_id), text
 
     def end(self, call: _Whole, found: Sequence[Call | Exception | None]) -> None:
         """Answer a call whose rows have ended; raises nothing."""
@@ -337,7 +337,7 @@ class WholeCalls:
             return
         lines = JSON_LINES if worded.headers is JSON_ALONE else header_lines(worded.headers)
         self._handler.handler.in_flight -= 1
-        call.writer.answer(200, lines + receipt.lines + identify(call.fields, self._new_id)[1], worded.body)
+        call.writer.answer(200, lines + receipt.lines + identity_lines(call.fields, self._new_id), worded.body)
 
     async def _answer_late(self, call: _Whole, ended: Wording, accepted: bytes | None) -> None:
         try:

@@ -1,11 +1,13 @@
 """What a call is answered: request id and receipt in header lines, the prediction in the body.
 
-What the answers of a version in one role have in common is made once, as a template: an answer is two ``%``.
+What the answers of a version in one role have in common is made once, as a template, and what those that end together
+have in common is filled in for the first of them: an answer is two joins.
 """
 
 import re
 from collections.abc import Callable
 from functools import lru_cache
+from typing import TypeAlias
 from urllib.parse import quote
 
 import orjson
@@ -33,16 +35,30 @@ def identify(fields: HeaderFields, new_id: Callable[[], str], span: Span | None 
         new_id: Makes an id of 32 hex digits.
         span: The call's own span, if it is traced: the answer names that one, in the caller's trace or a new one.
     """
+    request_id = _request_id_of(fields, new_id)
+    if span is None:
+        return request_id.decode(), _identity_lines(request_id, fields, new_id)
+    traceparent = span.context.traceparent.encode()
+    return request_id.decode(), b"x-request-id: %b\r\ntraceresponse: %b\r\n" % (request_id, traceparent)
+
+
+def identity_lines(fields: HeaderFields, new_id: Callable[[], str]) -> bytes:
+    """Return the lines of :func:`identify` alone, for an answer that is not traced."""
+    return _identity_lines(_request_id_of(fields, new_id), fields, new_id)
+
+
+def _request_id_of(fields: HeaderFields, new_id: Callable[[], str]) -> bytes:
     named = fields.get(b"x-request-id")
-    request_id = new_id() if named is None or not _REQUEST_ID.fullmatch(named) else named.decode()
-    lines = b"x-request-id: %b\r\n" % request_id.encode()
-    if span is not None:
-        return request_id, b"%btraceresponse: %b\r\n" % (lines, span.context.traceparent.encode())
+    return new_id().encode() if named is None or not _REQUEST_ID.fullmatch(named) else named
+
+
+def _identity_lines(request_id: bytes, fields: HeaderFields, new_id: Callable[[], str]) -> bytes:
     parent = fields.get(b"traceparent")
     trace = read_traceparent(parent) if parent is not None else None
-    if trace is not None:
-        lines += b"traceresponse: 00-%b-%b-00\r\n" % (trace[0], new_id()[:16].encode())
-    return request_id, lines
+    if trace is None:
+        return b"x-request-id: %b\r\n" % request_id
+    names = request_id, trace[0], new_id()[:16].encode()
+    return b"x-request-id: %b\r\ntraceresponse: 00-%b-%b-00\r\n" % names
 
 
 def answer_of(call: Call, *, name_version: bool, entity_id: str | None = None) -> tuple[bytes, bytes]:
@@ -55,14 +71,15 @@ def answer_of(call: Call, *, name_version: bool, entity_id: str | None = None) -
     """
     version, prediction = call.version, call.prediction
     ttl_seconds = None if prediction is None else version.cache_ttl_seconds
-    lines, body = _templates(
-        version.model_name, version.version, ttl_seconds, call.role, call.policy.generation, call.cache, name_version
-    )
+    shared = _shared_by((
+        version.model_name, version.version, ttl_seconds, call.role, call.policy.generation, call.cache, name_version,
+        call.started, call.routed, call.ready, call.ended,
+    ))  # fmt: skip
     prediction_id = call.prediction_id.encode()
-    lines %= (prediction_id, *_milliseconds_of(call))
+    lines = shared.lines % prediction_id
     if prediction is None:
         return lines, b""
-    body %= (prediction.json, prediction_id)
+    body = shared.body % (prediction.json, prediction_id)
     defaulted = () if call.assembled is None else call.assembled.defaulted
     if entity_id is None and call.failed is None and not defaulted:
         return lines, body
@@ -76,6 +93,42 @@ def answer_of(call: Call, *, name_version: bool, entity_id: str | None = None) -
     return lines, b"%b,%b" % (body[:-1], orjson.dumps(extra)[1:])
 
 
+_Told: TypeAlias = tuple[str, str, int | None, Role, int, CacheResult, bool, float, float, float, float]
+"""Model, version, TTL (``None`` of an error), role, generation, cache, whether the receipt names the version, and when
+a call began, had its route and its features, and ended."""
+
+
+class _Shared(Value, frozen=True, gc=False):
+    """What the answers of calls have in common of which the same is told.
+
+    Both are templates: the lines have a place for the prediction id, the body for the prediction and for that id.
+    """
+
+    told: _Told
+    lines: bytes
+    body: bytes
+
+
+class _LastShared:
+    """Keeps what was made last: calls that began and ended together are answered one after the other."""
+
+    def __init__(self) -> None:
+        self._last: _Shared | None = None
+
+    def __call__(self, told: _Told) -> _Shared:
+        """Return what answers have in common of which this is told."""
+        last = self._last
+        if last is None or last.told != told:
+            *whose, started, routed, ready, ended = told
+            kind, receipt, body = _templates(*whose)
+            receipt %= _milliseconds_of(started, routed, ready, ended)
+            self._last = last = _Shared(told, b"%bx-prediction-id: %%b%b" % (kind, literal(receipt)), body)
+        return last
+
+
+_shared_by = _LastShared()
+
+
 @lru_cache(maxsize=4_096)
 def _templates(  # noqa: PLR0917 - cached by place
     model_name: str,
@@ -85,16 +138,20 @@ def _templates(  # noqa: PLR0917 - cached by place
     generation: int,
     cache: CacheResult,
     name_version: bool,  # noqa: FBT001 - as above
-) -> tuple[bytes, bytes]:
-    """Return header lines and body with places for a call's own values; without a TTL those of an error."""
+) -> tuple[bytes, bytes, bytes]:
+    """Return the body's header lines, the receipt's and the body; without a TTL those of an error.
+
+    The latter two have places for a call's own values, the receipt's from behind the prediction id on.
+    """
     kind = b"" if ttl_seconds is None else header_lines([JSON])
-    lines = kind + _receipt_lines(label, ttl_seconds, role, generation, cache, name_version)
+    receipt = _receipt_lines(label, ttl_seconds, role, generation, cache, name_version)
     who = b'"model":%b,"version":%b,"role":"%b"' % (
         orjson.dumps(model_name),
         orjson.dumps(label),
         role.value.encode(),
     )
-    return lines, b'{"prediction":%%b,%b,"prediction_id":"%%b","generation":%d}' % (literal(who), generation)
+    body = b'{"prediction":%%b,%b,"prediction_id":"%%b","generation":%d}' % (literal(who), generation)
+    return kind, receipt, body
 
 
 class Receipt(Value, frozen=True, gc=False):
@@ -116,7 +173,8 @@ class Receipt(Value, frozen=True, gc=False):
         lines = _receipt_lines(
             self.version, ttl_seconds, self.role, shown.policy.generation, shown.cache, self.name_version
         )
-        return lines % (shown.prediction_id.encode(), *_milliseconds_of(shown))
+        times = _milliseconds_of(shown.started, shown.routed, shown.ready, shown.ended)
+        return b"x-prediction-id: %b%b" % (shown.prediction_id.encode(), lines % times)
 
     @property
     def headers(self) -> tuple[Header, ...]:
@@ -127,13 +185,13 @@ class Receipt(Value, frozen=True, gc=False):
             self.version, ttl_seconds, self.role, shown.policy.generation, shown.cache, self.name_version
         )
         named = (b"x-prediction-id", shown.prediction_id.encode())
-        return (named, (b"server-timing", timing % _milliseconds_of(shown)), *headers)
+        times = _milliseconds_of(shown.started, shown.routed, shown.ready, shown.ended)
+        return (named, (b"server-timing", timing % times), *headers)
 
 
-def _milliseconds_of(call: Call) -> tuple[float, float, float]:
+def _milliseconds_of(started: float, routed: float, ready: float, ended: float) -> tuple[float, float, float]:
     """Return how long a call's route, its stored features and its version took."""
-    routed, ready = call.routed, call.ready
-    return (routed - call.started) * 1000, (ready - routed) * 1000, (call.ended - ready) * 1000
+    return (routed - started) * 1000, (ready - routed) * 1000, (ended - ready) * 1000
 
 
 @lru_cache(maxsize=4_096)
@@ -145,9 +203,9 @@ def _receipt_lines(  # noqa: PLR0917 - cached by place
     cache: CacheResult,
     name_version: bool,  # noqa: FBT001 - as above
 ) -> bytes:
-    """Return the lines of a receipt with places for a call's own values."""
+    """Return the lines of a receipt from behind the prediction id on, with places for a call's own times."""
     timing, headers = _receipt_parts(label, ttl_seconds, role, generation, cache, name_version)
-    return b"x-prediction-id: %%b\r\nserver-timing: %b\r\n%b" % (timing, literal(header_lines(headers)))
+    return b"\r\nserver-timing: %b\r\n%b" % (timing, literal(header_lines(headers)))
 
 
 @lru_cache(maxsize=4_096)

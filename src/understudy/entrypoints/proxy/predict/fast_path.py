@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
-from understudy.entrypoints.proxy.messages.answers import answer_of, identify
+from understudy.entrypoints.proxy.messages.answers import answer_of, identify, identity_lines
 from understudy.entrypoints.proxy.messages.call_span import PREDICT_ROUTE, begin_span, end_span
 from understudy.entrypoints.proxy.messages.headers import HeaderFields, RawHeaders, header_lines
 from understudy.entrypoints.proxy.predict.handler import INLINE_BYTES, PredictHandler, WholeCall
@@ -131,7 +131,7 @@ class _Call(WholeCall):
         try:
             if self.span is None and isinstance(found, Call) and found.error is None:
                 lines, body = answer_of(found, name_version=path.handler.version_headers)
-                answer = 200, lines + identify(self.fields, path.new_id)[1], body
+                answer = 200, lines + identity_lines(self.fields, path.new_id), body
             else:
                 answer = self._unusual_answer(found)
         except Exception as defect:  # noqa: BLE001 - the last resort, as the request-id middleware is on ASGI
@@ -144,16 +144,16 @@ class _Call(WholeCall):
         """Return status, header lines and body, as the handler's replies have them, of an error or a traced call."""
         handler, path = self._path.handler, self._target.decode()
         with within(self.span):  # the result may come in another call's turn of the event loop
-            request_id, identity_lines = identify(self.fields, self._path.new_id, self.span)
+            request_id, identity = identify(self.fields, self._path.new_id, self.span)
             if isinstance(found, Call):
                 status, lines, body = handler.answer(found, path)
-                return status, lines + identity_lines, body
+                return status, lines + identity, body
             if isinstance(found, UnderstudyError):
                 reply = handler.refuse(handler.access.explained(found, self.fields, self.model_name), path)
             else:
                 _log.error("request.failed", request_id=request_id, path=path, exc_info=found)
                 reply = handler.refuse(InternalFault(), path)
-            return reply.status, header_lines(reply.headers) + identity_lines, reply.body
+            return reply.status, header_lines(reply.headers) + identity, reply.body
 
 
 def model_of(target: bytes) -> str | None:
