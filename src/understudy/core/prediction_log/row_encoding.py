@@ -28,12 +28,12 @@ _Facts: TypeAlias = tuple[int, int, Role, Reason, int, int | None, bool, Status,
 
 
 class _Shared(NamedTuple):
-    """What the calls of one version in one role write alike, made once."""
+    """What the calls of one version in one role write alike, made once: columns, with the tabs around them."""
 
     versions: str
     choice: str
     rules: str
-    ending: str
+    """Those of the policy, and how the call ended."""
     record: bytes
     """The beginning of the record."""
     flags: bytes
@@ -51,17 +51,21 @@ def encode_payloads(rows: Iterable[PredictionRow]) -> list[bytes]:
     becomes ``?`` or U+FFFD, because logging must never fail the request.
     """
     payloads = []
+    known = at = None
     for row in rows:
         (
             prediction_id, predicted_at, model_version_id, assigned_version_id, entity_id, input_hash, prediction,
             score, latency_us, role, reason, bucket, policy_generation, rollout_id, cache_hit, status, error_code,
             defaulted, deadline_us, slices, inputs, is_drawn,
         ) = row  # fmt: skip
-        versions, choice, rules, ending, record, flags = _shared((
+        facts = (
             model_version_id, assigned_version_id, role, reason, policy_generation, rollout_id, cache_hit, status,
             error_code,
-        ))  # fmt: skip
-        second, moment = _moment(predicted_at)
+        )  # fmt: skip
+        if facts != known:  # rows that are written together mostly have them in common
+            known, (versions, choice, rules, record, flags) = facts, _shared(facts)
+        if predicted_at != at:
+            at, (second, moment) = predicted_at, _moment(predicted_at)
         hasher = ANALYSIS_HASH.copy()  # as analysis_digest() does
         hasher.update(entity_id.encode("utf-8", "replace"))
         own = _pack_own(
@@ -76,9 +80,8 @@ def encode_payloads(rows: Iterable[PredictionRow]) -> list[bytes]:
         is_plain = inputs is None and slices is None and deadline_us is None and not defaulted
         last = "\\N\t\\N\t\\N\t\\N\n" if is_plain else _last_columns(defaulted, deadline_us, slices, inputs)
         line = (
-            f"{prediction_id}\t{moment}\t{versions}\t{entity_id}\t{input_hash}\t{answer}"
-            f"\t{_NULL if score is None else score}\t{latency_us // 1000}\t{latency_us}\t{choice}\t{bucket}\t{rules}"
-            f"\t{ending}\t{last}"
+            f"{prediction_id}\t{moment}{versions}{entity_id}\t{input_hash}\t{answer}\t"
+            f"{_NULL if score is None else score!s}\t{latency_us // 1000}\t{latency_us}{choice}{bucket}{rules}{last}"
         )
         payloads.append(record + own + line.encode("utf-8", "replace"))
     return payloads
@@ -104,10 +107,10 @@ def _shared(facts: _Facts) -> _Shared:
     ) = facts
     ids = (model_version_id, assigned_version_id, policy_generation, rollout_id or 0)
     return _Shared(
-        f"{model_version_id}\t{assigned_version_id}",
-        f"{role.value}\t{reason.value}",
-        f"{policy_generation}\t{_NULL if rollout_id is None else rollout_id}",
-        f"{'t' if cache_hit else 'f'}\t{status.value}\t{_NULL if error_code is None else _escape(error_code)}",
+        f"\t{model_version_id}\t{assigned_version_id}\t",
+        f"\t{role.value}\t{reason.value}\t",
+        f"\t{policy_generation}\t{_NULL if rollout_id is None else rollout_id}\t{'t' if cache_hit else 'f'}"
+        f"\t{status.value}\t{_NULL if error_code is None else _escape(error_code)}\t",
         _pack_shared(*ids, ROLES.index(role), REASONS.index(reason)),
         _pack_flags(STATUSES.index(status), cache_hit, error_code == DeadlineExceeded.code),
     )
