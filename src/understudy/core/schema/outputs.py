@@ -213,8 +213,9 @@ def _of_numbers(schema: OutputSchema, values: list[Any]) -> Prediction:
 
 def _all_scored(values: list[Any]) -> list[Prediction | BadAnswer]:
     """Do what :func:`_scored` does for the value of each row, with one text of all of them."""
-    texts = orjson.dumps(values)[1:-1].split(b",")
-    return [Prediction(b'{"score":%b}' % text, float(value)) for text, value in zip(texts, values, strict=True)]
+    text = orjson.dumps(values)[1:-1].replace(b",", b'}\n{"score":')
+    texts = (b'{"score":%b}' % text).split(b"\n")
+    return [Prediction(text, float(value)) for text, value in zip(texts, values, strict=True)]
 
 
 def _scored(value: float) -> Prediction:

@@ -66,6 +66,7 @@ class WaitingRow(Slotted, kw_only=True):
 def end_rows(rows: Iterable[WaitingRow], found: Iterable[Found], at: float) -> None:
     """Give each row its answer or its error, unless it is over; what takes several is called once for all of them."""
     together: dict[Take, list[WaitingRow]] = {}
+    last, over = None, list[WaitingRow]()
     for waiting, one in zip(rows, found, strict=False):
         take = waiting.take
         if take is None:
@@ -73,10 +74,9 @@ def end_rows(rows: Iterable[WaitingRow], found: Iterable[Found], at: float) -> N
         waiting.take, waiting.found, waiting.ended = None, one, at
         if waiting.timer is not None:
             waiting.timer.cancel()
-        if take in together:
-            together[take].append(waiting)
-        else:
-            together[take] = [waiting]
+        if take is not last:  # rows of one call mostly have one
+            last, over = take, together.setdefault(take, [])
+        over.append(waiting)
     for take, over in together.items():
         try:
             take(over)
