@@ -69,7 +69,8 @@ class CallRecorder:
         It comes after the rows: a defect in here is logged, and costs neither the rows nor the answers.
         """
         counts: _Counts = defaultdict(_no_counts)
-        good = Status.OK
+        good, known = Status.OK, None
+        seconds, scores = _no_counts()
         for call in ended:
             try:
                 if call.span is not None and call.span.is_recorded:
@@ -78,7 +79,9 @@ class CallRecorder:
                     self._add_both(counts, call, call.failed)
                     continue
                 prediction, error = call.prediction, call.error
-                seconds, scores = counts[call.version, call.role, good if error is None else _outcome_word(error)]
+                kind = call.version, call.role, good if error is None else _outcome_word(error)
+                if kind != known:  # calls that end together mostly end alike
+                    known, (seconds, scores) = kind, counts[kind]
                 seconds.append(call.ended - call.started)
                 if prediction is not None and prediction.score is not None:
                     scores.append(prediction.score)

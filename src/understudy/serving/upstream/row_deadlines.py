@@ -121,9 +121,10 @@ class RowDeadlines:
                 waiting.timer = asyncio.get_running_loop().call_later(deadline - now, self._end_late, waiting)
                 continue
             rows.append(waiting)
-            latest = deadline
-            if self._timer is None or deadline < self._timer_deadline:  # a timer of a row that is over may be late
-                self._expire_after(deadline - now, deadline)
+            if deadline > latest:  # most calls of a turn have one deadline
+                latest = deadline
+                if self._timer is None or deadline < self._timer_deadline:  # a timer of a row that is over may be late
+                    self._expire_after(deadline - now, deadline)
 
     def _expire_after(self, seconds: float, deadline: float) -> None:
         if self._timer is not None:

@@ -54,7 +54,7 @@ def _request_id_of(fields: HeaderFields, new_id: Callable[[], str]) -> bytes:
 
 def _identity_lines(request_id: bytes, fields: HeaderFields, new_id: Callable[[], str]) -> bytes:
     parent = fields.get(b"traceparent")
-    trace = read_traceparent(parent) if parent is not None else None
+    trace = None if parent is None else read_traceparent(parent)
     if trace is None:
         return b"x-request-id: %b\r\n" % request_id
     names = request_id, trace[0], new_id()[:16].encode()
@@ -71,7 +71,7 @@ def answer_of(call: Call, *, name_version: bool, entity_id: str | None = None) -
     """
     version, prediction = call.version, call.prediction
     ttl_seconds = None if prediction is None else version.cache_ttl_seconds
-    shared = _shared_by((
+    shared = _last_shared.of((
         version.model_name, version.version, ttl_seconds, call.role, call.policy.generation, call.cache, name_version,
         call.started, call.routed, call.ready, call.ended,
     ))  # fmt: skip
@@ -115,7 +115,7 @@ class _LastShared:
     def __init__(self) -> None:
         self._last: _Shared | None = None
 
-    def __call__(self, told: _Told) -> _Shared:
+    def of(self, told: _Told) -> _Shared:
         """Return what answers have in common of which this is told."""
         last = self._last
         if last is None or last.told != told:
@@ -126,7 +126,7 @@ class _LastShared:
         return last
 
 
-_shared_by = _LastShared()
+_last_shared = _LastShared()
 
 
 @lru_cache(maxsize=4_096)

@@ -28,8 +28,12 @@ class FastPathCycle(Slotted):
     _connection: HttpToolsProtocol
     keep_alive: bool = True
     disconnected: bool = False
-    response_started: bool = False
     response_complete: bool = False
+
+    @property
+    def response_started(self) -> bool:
+        """Whether it is answered: all of a response is written at once."""
+        return self.response_complete
 
     @property
     def message_event(self) -> "FastPathCycle":
@@ -51,7 +55,7 @@ class FastPathCycle(Slotted):
         default_lines = _default_lines.lines if headers is _default_lines.headers else _default_lines(headers)
         close_line = b"" if self.keep_alive else _CLOSE_LINE
         transport.write(_WHOLE % (STATUS_LINE[status], default_lines, len(body), lines, close_line, body))
-        self.response_started = self.response_complete = True
+        self.response_complete = True
         if not self.keep_alive:
             transport.close()
         connection.on_response_complete()  # begins the next request, unless this was the last
