@@ -71,7 +71,7 @@ class BatchInference:
     def _predictions_of(self, batch: list[WaitingRow], tensor: Tensor) -> list[Prediction | BadAnswer]:
         """Return the prediction of each row, with its output where it keeps that; raises as :func:`predictions_of`."""
         found = predictions_of(self._output_schema, tensor, len(batch), batch=self._batches)
-        if not any([waiting.keeps_output for waiting in batch]):  # a list: an iterator costs each row more
+        if not [waiting for waiting in batch if waiting.keeps_output]:  # an iterator would cost each row more
             return found
         places = [
             place

@@ -71,15 +71,14 @@ def answer_of(call: Call, *, name_version: bool, entity_id: str | None = None) -
     """
     version, prediction = call.version, call.prediction
     ttl_seconds = None if prediction is None else version.cache_ttl_seconds
-    shared = _last_shared.of((
-        version.model_name, version.version, ttl_seconds, call.role, call.policy.generation, call.cache, name_version,
-        call.started, call.routed, call.ready, call.ended,
-    ))  # fmt: skip
+    generation = call.policy.generation
+    whose = version.model_name, version.version, ttl_seconds, call.role, generation, call.cache, name_version
+    kind, receipt, body = _last_shared.of(whose, (call.started, call.routed, call.ready, call.ended))
     prediction_id = call.prediction_id.encode()
-    lines = shared.lines % prediction_id
+    lines = b"%bx-prediction-id: %b%b" % (kind, prediction_id, receipt)
     if prediction is None:
         return lines, b""
-    body = shared.body % (prediction.json, prediction_id)
+    body %= (prediction.json, prediction_id)
     defaulted = () if call.assembled is None else call.assembled.defaulted
     if entity_id is None and call.failed is None and not defaulted:
         return lines, body
@@ -93,37 +92,27 @@ def answer_of(call: Call, *, name_version: bool, entity_id: str | None = None) -
     return lines, b"%b,%b" % (body[:-1], orjson.dumps(extra)[1:])
 
 
-_Told: TypeAlias = tuple[str, str, int | None, Role, int, CacheResult, bool, float, float, float, float]
-"""Model, version, TTL (``None`` of an error), role, generation, cache, whether the receipt names the version, and when
-a call began, had its route and its features, and ended."""
-
-
-class _Shared(Value, frozen=True, gc=False):
-    """What the answers of calls have in common of which the same is told.
-
-    Both are templates: the lines have a place for the prediction id, the body for the prediction and for that id.
-    """
-
-    told: _Told
-    lines: bytes
-    body: bytes
+_Whose: TypeAlias = tuple[str, str, int | None, Role, int, CacheResult, bool]
+"""Model, version, TTL (``None`` of an error), role, generation, cache, and whether the receipt names the version."""
+_Times: TypeAlias = tuple[float, float, float, float]
+"""When a call began, had its route and its stored features, and ended."""
 
 
 class _LastShared:
     """Keeps what was made last: calls that began and ended together are answered one after the other."""
 
     def __init__(self) -> None:
-        self._last: _Shared | None = None
+        self._whose: _Whose | None = None
+        self._times: _Times | None = None
+        self._parts = b"", b"", b""
 
-    def of(self, told: _Told) -> _Shared:
-        """Return what answers have in common of which this is told."""
-        last = self._last
-        if last is None or last.told != told:
-            *whose, started, routed, ready, ended = told
+    def of(self, whose: _Whose, times: _Times) -> tuple[bytes, bytes, bytes]:
+        """Return what such answers have in common, as :func:`_templates` and with the times filled in."""
+        if times != self._times or whose != self._whose:
             kind, receipt, body = _templates(*whose)
-            receipt %= _milliseconds_of(started, routed, ready, ended)
-            self._last = last = _Shared(told, b"%bx-prediction-id: %%b%b" % (kind, literal(receipt)), body)
-        return last
+            self._parts = kind, receipt % _milliseconds_of(*times), body
+            self._whose, self._times = whose, times
+        return self._parts
 
 
 _last_shared = _LastShared()
