@@ -1,4 +1,4 @@
-"""``make bench-placement``: versions packed into servers' memory, and copies by load, over simulated fleets and days.
+"""``make bench-placement``: versions packed into servers' memory, and replicas by load, over simulated fleets and days.
 
 No process and no clock: what is measured is what the leading monitor decides (``core.loading.placement``,
 ``core.loading.replicas``).
@@ -16,7 +16,7 @@ from random import Random
 from statistics import median
 from typing import Final, NamedTuple
 
-from understudy.core.loading.placement import Spread, SpreadFacts, spread
+from understudy.core.loading.placement import Packing, PlacementFacts, pack
 from understudy.core.loading.replicas import (
     BUSY_RATIO,
     FALL_SECONDS,
@@ -42,7 +42,7 @@ CONCURRENCY, SERVICE_SECONDS = 8, 0.02
 ONE_SERVER: Final = CONCURRENCY * BUSY_RATIO / SERVICE_SECONDS
 """Calls a second that are planned for one server."""
 LOAD_TICKS: Final = 2
-"""Ticks from a placement until the copy answers, in the simulation of a hot spot."""
+"""Ticks from a placement until the replica answers, in the simulation of a hot spot."""
 RANKS: Final = tuple(Why)
 FEW: Final = 1.05
 """So many placements for each version of a lost server, at the most."""
@@ -78,10 +78,10 @@ class Fleet(NamedTuple):
     servers: Sequence[GroupMember]
     sizes: Mapping[Place, int]
 
-    def decided(self, placed: frozenset[Place] = frozenset(), lost: frozenset[str] = frozenset()) -> Spread:
+    def decided(self, placed: frozenset[Place] = frozenset(), lost: frozenset[str] = frozenset()) -> Packing:
         """Return the decision of one tick, where all that was placed is available but at lost servers."""
         available = {place for place in placed if place[1] not in lost}
-        return spread(self.versions, self.servers, SpreadFacts(placed, available, (), self.sizes, lost))
+        return pack(self.versions, self.servers, PlacementFacts(placed, available, (), self.sizes, lost))
 
 
 def a_fleet(chance: Random) -> Fleet:
@@ -121,7 +121,7 @@ def _packed(seed: int) -> Iterator[Figure]:
     yield from _lost_server(fleet, first, Random(seed))
 
 
-def _lost_server(fleet: Fleet, first: Spread, chance: Random) -> Iterator[Figure]:
+def _lost_server(fleet: Fleet, first: Packing, chance: Random) -> Iterator[Figure]:
     lost = frozenset({chance.choice(sorted({name for _, name in first.placed}))})
     had = {number for number, name in first.placed if name in lost}
     found, ticks = first, 0
@@ -131,11 +131,11 @@ def _lost_server(fleet: Fleet, first: Spread, chance: Random) -> Iterator[Figure
     new = len(found.placed - first.placed)
     what = f"ticks until the {len(had)} versions of a lost server have a place"
     yield Figure("12", what, str(ticks), "2", again and ticks <= 2)
-    yield Figure("12", "copies that this placed anew", str(new), f"{len(had)} + 5 %", new <= len(had) * FEW)
+    yield Figure("12", "replicas that this placed anew", str(new), f"{len(had)} + 5 %", new <= len(had) * FEW)
 
 
 def _noise(chance: Random) -> Iterator[Figure]:
-    """A day of load that wavers by 1 %: copies of 200 versions, each minute."""
+    """A day of load that wavers by 1 %: replicas of 200 versions, each minute."""
     limits, numbers = Replicas(1, 50), range(200)
     loads = [ONE_SERVER * chance.uniform(0.1, 5) for _ in numbers]
     counts = [replicas_needed(limits, 1, _steady(load), concurrency=CONCURRENCY, may_fall=True) for load in loads]
@@ -163,8 +163,8 @@ def _noise(chance: Random) -> Iterator[Figure]:
 
 
 def _of_counts(fleet: Fleet, counts: Sequence[int], placed: frozenset[Place]) -> frozenset[Place]:
-    facts = SpreadFacts(placed, placed, (), fleet.sizes)
-    return spread(fleet.versions, fleet.servers, facts, dict(enumerate(counts))).placed
+    facts = PlacementFacts(placed, placed, (), fleet.sizes)
+    return pack(fleet.versions, fleet.servers, facts, dict(enumerate(counts))).placed
 
 
 def _steady(load: float) -> LoadSeen:
@@ -175,10 +175,10 @@ def _steady(load: float) -> LoadSeen:
 
 
 class _Counter:
-    """A version's number of copies, minute by minute, as ``loading.replica_watch`` counts."""
+    """A version's number of replicas, minute by minute, as ``loading.replica_watch`` counts."""
 
-    def __init__(self, limits: Replicas, copies: int = 1) -> None:
-        self.copies = copies
+    def __init__(self, limits: Replicas, replicas: int = 1) -> None:
+        self.replicas = replicas
         self._limits = limits
         self._spans = [SpanLoad(0.0, SERVICE_SECONDS)] * (FALL_SECONDS // SPAN_SECONDS)
         self._fell = inf
@@ -189,10 +189,10 @@ class _Counter:
         self._spans = [*self._spans[1:], SpanLoad(load, SERVICE_SECONDS)]
         may_fall = self._fell * SPAN_SECONDS >= FALL_SECONDS
         seen = LoadSeen(self._spans[-1], self._spans)
-        before = self.copies
-        self.copies = replicas_needed(self._limits, before, seen, concurrency=CONCURRENCY, may_fall=may_fall)
-        self._fell = 0 if self.copies < before else self._fell + 1
-        return self.copies
+        before = self.replicas
+        self.replicas = replicas_needed(self._limits, before, seen, concurrency=CONCURRENCY, may_fall=may_fall)
+        self._fell = 0 if self.replicas < before else self._fell + 1
+        return self.replicas
 
 
 def _hot_spot() -> Iterator[Figure]:
@@ -205,53 +205,55 @@ def _hot_spot() -> Iterator[Figure]:
         for n in range(50)
     ]
     sizes = {(n, "gone"): GIB * (1 + n % 8) for n in range(50)}
-    placed = available = spread(versions, servers, SpreadFacts(sizes=sizes)).placed
+    placed = available = pack(versions, servers, PlacementFacts(sizes=sizes)).placed
     usual_p99 = _p99(usual, 1)
     counter, due, turns = _Counter(limits[0]), dict[Place, int](), 0
     reached = back = fell = -1
     for tick in range(6 * hour):
-        load, before = (usual * 20 if tick < hour else usual), counter.copies
+        load, before = (usual * 20 if tick < hour else usual), counter.replicas
         count = counter.next(load)
         turns += count > before
-        placed = spread(versions, servers, SpreadFacts(placed, available, (), sizes), {0: count}).placed
+        placed = pack(versions, servers, PlacementFacts(placed, available, (), sizes), {0: count}).placed
         due = {place: due.get(place, tick + LOAD_TICKS) for place in placed - available}
         available = frozenset(place for place in placed if due.get(place, tick) <= tick)
-        copies = sum(number == 0 for number, _ in available)
-        if reached < 0 and copies == count:
+        replicas = sum(number == 0 for number, _ in available)
+        if reached < 0 and replicas == count:
             reached = tick
-        if back < 0 and _p99(load, copies) <= 1.3 * usual_p99:
+        if back < 0 and _p99(load, replicas) <= 1.3 * usual_p99:
             back = tick
         if fell < 0 and tick >= hour and count < before:
             fell = tick - hour + 1
     most = 2 + LOAD_TICKS
-    what = f"ticks until all copies answer, {LOAD_TICKS} of them their load"
+    what = f"ticks until all replicas answer, {LOAD_TICKS} of them their load"
     yield Figure("13", what, str(reached), str(most), 0 <= reached <= most)
     yield Figure("13", "ticks until the 99th percentile is within 1.3 times", str(back), str(most), 0 <= back <= most)
-    yield Figure("13", "minutes until the first copy goes once calls have fallen", str(fell), "15 or more", fell >= 15)
-    yield Figure("13", "times that copies were added, of a rise and a fall in six hours", str(turns), "1", turns == 1)
-    yield Figure("13", "copies at the end", str(counter.copies), "1", counter.copies == 1)
+    yield Figure(
+        "13", "minutes until the first replica goes once calls have fallen", str(fell), "15 or more", fell >= 15
+    )
+    yield Figure("13", "times that replicas were added, of a rise and a fall in six hours", str(turns), "1", turns == 1)
+    yield Figure("13", "replicas at the end", str(counter.replicas), "1", counter.replicas == 1)
 
 
 def _sine() -> Iterator[Figure]:
     """Six hours of load that rises and falls once an hour and a half, wavering besides."""
     chance, counter, turns, is_rising = Random(1), _Counter(Replicas(1, 20), 4), 0, True
     for minute in range(SINE_SECONDS // SPAN_SECONDS):
-        before = counter.copies
+        before = counter.replicas
         load = ONE_SERVER * (3 + 2 * sin(2 * pi * minute / 90)) * chance.uniform(0.97, 1.03)
         after = counter.next(load)
         if after != before:
             turns += (after > before) != is_rising
             is_rising = after > before
-    what = "turns from more to fewer copies or back, four waves in six hours"
+    what = "turns from more to fewer replicas or back, four waves in six hours"
     yield Figure("13", what, str(turns), "8", turns <= 8)
 
 
-def _p99(calls_per_second: float, copies: int) -> float:
-    """Return the 99th percentile of a call's time at ``copies`` servers, by Erlang's C formula; infinity beyond them.
+def _p99(calls_per_second: float, replicas: int) -> float:
+    """Return the 99th percentile of a call's time at ``replicas`` servers, by Erlang's C formula; infinity beyond them.
 
     Source: Erlang (1917), M/M/c: P(wait > t) = C · exp(-(c·mu - lambda)·t).
     """
-    slots, offered = copies * CONCURRENCY, calls_per_second * SERVICE_SECONDS
+    slots, offered = replicas * CONCURRENCY, calls_per_second * SERVICE_SECONDS
     if offered >= slots:
         return inf
     blocked = 1.0

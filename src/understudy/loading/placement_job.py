@@ -7,7 +7,7 @@ from dataclasses import replace
 import structlog
 
 from understudy.core.loading.idle import idle_places
-from understudy.core.loading.placement import SpreadFacts, spread
+from understudy.core.loading.placement import PlacementFacts, pack
 from understudy.core.loading.wanted import ManagedVersion, Place, Placements, Why, missing_servers, wanted_placements
 from understudy.loading.silence_watch import LostServers, SilenceWatch
 from understudy.ports.loading.placement_store import LoadingFacts, PlacementStore
@@ -60,7 +60,7 @@ class PlacementJob:
         self._tell(facts, counts)
         wanted = {
             **wanted_placements(versions, facts.servers, facts.placed.keys(), facts.available),
-            **self._spread(versions, facts, counts),
+            **self._packed(versions, facts, counts),
         }
         # An agent that is silent for a moment, as all are after Postgres was away, does not end what was idle before.
         known = {*facts.available, *facts.idle}
@@ -91,7 +91,7 @@ class PlacementJob:
             self._telemetry.count("placements_restored_total", by=len(deleted))
             _log.warning("monitor.placements_restored", count=len(deleted), of=len(decided))
 
-    def _spread(self, versions: Sequence[ManagedVersion], facts: LoadingFacts, counts: Mapping[int, int]) -> Placements:
+    def _packed(self, versions: Sequence[ManagedVersion], facts: LoadingFacts, counts: Mapping[int, int]) -> Placements:
         """Return where versions are to be that are on some servers of their group."""
         lost = self._lost.of(facts.servers)
         if not self._watch.is_long_enough:
@@ -104,8 +104,8 @@ class PlacementJob:
         refused = {place for place in facts.without_room if place[1] not in has_idle}
         # What is available stays where it is, too, where another session has deleted the decisions.
         placed = {*facts.placed, *facts.available}
-        known = SpreadFacts(placed, facts.available, refused, facts.sizes, lost)
-        found = spread(versions, facts.servers, known, counts)
+        known = PlacementFacts(placed, facts.available, refused, facts.sizes, lost)
+        found = pack(versions, facts.servers, known, counts)
         return {place: why[place[0]] for place in found.placed}
 
     def _tell(self, facts: LoadingFacts, counts: Mapping[int, int]) -> None:

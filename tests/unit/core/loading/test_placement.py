@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.loading.placement import MAX_MOVES, Spread, SpreadFacts, spread
+from understudy.core.loading.placement import MAX_MOVES, Packing, PlacementFacts, pack
 from understudy.core.loading.replicas import Replicas
 from understudy.core.loading.wanted import GroupMember, ManagedVersion, Place, Why
 
@@ -38,7 +38,7 @@ versions = st.lists(
 )
 places = st.frozensets(st.tuples(st.integers(1, 12), st.sampled_from(NAMES)))
 facts = st.builds(
-    SpreadFacts,
+    PlacementFacts,
     places,
     places,
     places,
@@ -47,8 +47,8 @@ facts = st.builds(
 )
 
 
-def a_version(number: int, copies: int = 1, why: Why = Why.CHAMPION, group: str = "cpu") -> ManagedVersion:
-    replicas = Replicas(copies, copies)
+def a_version(number: int, count: int = 1, why: Why = Why.CHAMPION, group: str = "cpu") -> ManagedVersion:
+    replicas = Replicas(count, count)
     return ManagedVersion(number, group, frozenset({why}), model_name=f"model-{number}", replicas=replicas)
 
 
@@ -66,11 +66,11 @@ def settled(
     servers: Collection[GroupMember],
     sizes: Mapping[Place, int] = {},
     placed: Collection[Place] = (),
-) -> Spread:
+) -> Packing:
     """Tick until nothing changes, with agents that load at once."""
-    found = spread(versions, servers, SpreadFacts(placed, placed, (), sizes))
+    found = pack(versions, servers, PlacementFacts(placed, placed, (), sizes))
     for _ in range(100):
-        after = spread(versions, servers, SpreadFacts(found.placed, found.placed, (), sizes))
+        after = pack(versions, servers, PlacementFacts(found.placed, found.placed, (), sizes))
         if after.placed == found.placed:
             return after
         found = after
@@ -78,12 +78,12 @@ def settled(
 
 
 @given(versions, members, facts)
-def test_new_copies_are_of_the_versions_group_one_at_a_server_and_where_its_agent_and_the_server_answer(
+def test_new_replicas_are_of_the_versions_group_one_at_a_server_and_where_its_agent_and_the_server_answer(
     versions, members, facts
 ):
     known, servers = {one.version_id: one for one in versions}, {one.name: one for one in members}
 
-    found = spread(versions, members, facts)
+    found = pack(versions, members, facts)
 
     assert all(known[version_id].replicas and known[version_id].why for version_id, _ in found.placed)
     for version_id, name in found.placed - facts.placed:
@@ -101,7 +101,7 @@ def test_a_version_of_known_size_is_placed_anew_only_where_the_room_is_enough_fo
     known = {one.version_id: one for one in versions}
     most = {n: max(size for (one, _), size in facts.sizes.items() if one == n) for n, _ in facts.sizes}
 
-    found = spread(versions, members, facts).placed
+    found = pack(versions, members, facts).placed
 
     for member in members:
         new = {n for n, name in found - facts.placed if name == member.name and n in most}
@@ -124,16 +124,16 @@ def test_the_order_of_rows_decides_nothing(versions, members, facts, chance: Ran
     sizes = list(facts.sizes.items())
     chance.shuffle(sizes)
 
-    again = spread(shuffled, others, facts._replace(sizes=dict(sizes), placed=list(facts.placed)))
+    again = pack(shuffled, others, facts._replace(sizes=dict(sizes), placed=list(facts.placed)))
 
-    assert again == spread(versions, members, facts)
+    assert again == pack(versions, members, facts)
 
 
 @given(versions, members, facts)
-def test_a_version_keeps_as_many_available_copies_as_it_should_have_while_it_moves(versions, members, facts):
+def test_a_version_keeps_as_many_available_replicas_as_it_should_have_while_it_moves(versions, members, facts):
     servers = {one.name for one in members}
 
-    found = spread(versions, members, facts).placed
+    found = pack(versions, members, facts).placed
 
     for version in versions:
         places = {(version.version_id, name) for name in servers}
@@ -146,14 +146,14 @@ def test_a_version_keeps_as_many_available_copies_as_it_should_have_while_it_mov
 def test_what_has_come_to_rest_does_not_move(versions, members, sizes):
     found = settled(versions, members, sizes)
 
-    again = spread(versions, members, SpreadFacts(found.placed, found.placed, (), sizes))
+    again = pack(versions, members, PlacementFacts(found.placed, found.placed, (), sizes))
 
     assert (again.placed, again.moves) == (found.placed, 0)
 
 
 @given(versions, members, facts)
 def test_a_tick_begins_two_moves_at_most_and_one_of_a_model(versions, members, facts):
-    assert spread(versions, members, facts).moves <= min(MAX_MOVES, len({one.model_name for one in versions}))
+    assert pack(versions, members, facts).moves <= min(MAX_MOVES, len({one.model_name for one in versions}))
 
 
 def test_large_versions_come_first_and_each_goes_to_the_fullest_server_that_has_room():
@@ -175,8 +175,8 @@ def test_a_version_for_which_nothing_has_room_is_named_and_the_more_important_on
     assert found.unplaced == {1: 1}
 
 
-def test_of_more_copies_than_servers_each_server_has_one_and_the_rest_is_named():
-    found = settled([a_version(1, copies=3)], [a_member("a"), a_member("b")])
+def test_of_more_replicas_than_servers_each_server_has_one_and_the_rest_is_named():
+    found = settled([a_version(1, count=3)], [a_member("a"), a_member("b")])
 
     assert found.placed == {(1, "a"), (1, "b")}
     assert found.unplaced == {1: 1}
@@ -212,10 +212,10 @@ def test_the_versions_of_a_lost_server_are_placed_at_once_and_it_keeps_them_unti
     three = [a_member("a"), a_member("b"), a_member("c")]
     before = settled(versions, three, sizes).placed
     its = {place for place in before if place[1] == "a"}
-    there = SpreadFacts(before, before - its, (), sizes, {"a"})
+    there = PlacementFacts(before, before - its, (), sizes, {"a"})
 
-    after = spread(versions, [a_member("a", is_live=False), *three[1:]], there)
-    later = spread(
+    after = pack(versions, [a_member("a", is_live=False), *three[1:]], there)
+    later = pack(
         versions,
         [a_member("a", is_live=False), *three[1:]],
         there._replace(placed=after.placed, available=after.placed - its),
@@ -232,11 +232,11 @@ def test_the_versions_of_a_server_that_drains_are_placed_on_others_at_once_and_n
     versions = [a_version(1), a_version(2)]
     sizes = sized(size)
     before = frozenset({(1, "a"), (2, "a")})
-    there = SpreadFacts(before, {(1, "a")}, (), sizes)
+    there = PlacementFacts(before, {(1, "a")}, (), sizes)
     servers = [a_member("a", room=0), a_member("b"), a_member("c")]
 
-    after = spread(versions, servers, there)
-    later = spread(versions, servers, there._replace(placed=after.placed, available=after.placed - before))
+    after = pack(versions, servers, there)
+    later = pack(versions, servers, there._replace(placed=after.placed, available=after.placed - before))
 
     assert after.placed >= before
     assert {number for number, name in after.placed if name != "a"} == {1, 2}
@@ -249,7 +249,7 @@ def test_a_server_that_is_silent_for_a_moment_keeps_its_versions_and_gets_no_oth
     ((_, name),) = before
     silent = [replace(server, is_live=server.name != name) for server in two]
 
-    after = spread([a_version(1), a_version(2)], silent, SpreadFacts(before))
+    after = pack([a_version(1), a_version(2)], silent, PlacementFacts(before))
 
     assert after.placed > before
     assert {server for number, server in after.placed if number == 2} == {"a", "b"} - {name}
@@ -257,11 +257,11 @@ def test_a_server_that_is_silent_for_a_moment_keeps_its_versions_and_gets_no_oth
 
 def test_a_version_that_a_server_had_no_room_for_goes_to_another_one_and_waits_there_where_none_has():
     sizes = sized({1: 4})
-    here, there = frozenset({(1, "a")}), SpreadFacts({(1, "a")}, (), {(1, "a")}, sizes)
+    here, there = frozenset({(1, "a")}), PlacementFacts({(1, "a")}, (), {(1, "a")}, sizes)
 
-    assert spread([a_version(1)], [a_member("a"), a_member("b")], there).placed == {(1, "b")}
-    assert spread([a_version(1)], [a_member("a"), a_member("b", room=3 * GIB)], there).placed == here
-    assert spread([a_version(1)], [a_member("a")], there).unplaced == {1: 1}
+    assert pack([a_version(1)], [a_member("a"), a_member("b")], there).placed == {(1, "b")}
+    assert pack([a_version(1)], [a_member("a"), a_member("b", room=3 * GIB)], there).placed == here
+    assert pack([a_version(1)], [a_member("a")], there).unplaced == {1: 1}
 
 
 def test_versions_that_have_grown_out_of_their_server_move_two_at_a_time_and_are_available_elsewhere_first():
@@ -270,8 +270,8 @@ def test_versions_that_have_grown_out_of_their_server_move_two_at_a_time_and_are
     sizes = sized(dict.fromkeys(range(4), 2.0), "a")
     two = [a_member("a", room=GIB), a_member("b")]
 
-    first = spread(versions, two, SpreadFacts(placed, placed, (), sizes))
-    on_its_way = spread(versions, two, SpreadFacts(first.placed, placed, (), sizes), max_moves=0)
+    first = pack(versions, two, PlacementFacts(placed, placed, (), sizes))
+    on_its_way = pack(versions, two, PlacementFacts(first.placed, placed, (), sizes), max_moves=0)
 
     assert (first.moves, placed < first.placed) == (2, True)
     assert placed < on_its_way.placed  # what is not available yet replaces nothing
@@ -282,17 +282,17 @@ def test_versions_that_turn_out_a_little_larger_stay():
     placed, sizes = frozenset({(1, "a"), (2, "a")}), sized({1: 4.9, 2: 5}, "a")
     versions = [a_version(1), a_version(2)]
 
-    assert spread(versions, [a_member("a"), a_member("b")], SpreadFacts(placed, placed, (), sizes)).placed == placed
+    assert pack(versions, [a_member("a"), a_member("b")], PlacementFacts(placed, placed, (), sizes)).placed == placed
 
 
-def test_fewer_copies_leave_the_emptiest_server_and_one_that_does_not_have_it_first():
+def test_fewer_replicas_leave_the_emptiest_server_and_one_that_does_not_have_it_first():
     two, sizes = [a_member("a"), a_member("b")], sized({1: 1, 2: 5})
-    before = settled([a_version(1, copies=2), a_version(2)], two, sizes).placed
+    before = settled([a_version(1, count=2), a_version(2)], two, sizes).placed
     (full,) = {name for number, name in before if number == 2}
     (other,) = {"a", "b"} - {full}
 
     fewer = settled([a_version(1), a_version(2)], two, sizes, before).placed
-    loading = spread([a_version(1), a_version(2)], two, SpreadFacts(before, {(1, other), (2, full)}, (), sizes)).placed
+    loading = pack([a_version(1), a_version(2)], two, PlacementFacts(before, {(1, other), (2, full)}, (), sizes)).placed
 
     assert fewer == {(1, full), (2, full)}
     assert loading == {(1, other), (2, full)}
@@ -302,19 +302,19 @@ def test_a_version_that_was_moved_to_another_group_leaves_once_that_has_it():
     moved, servers = a_version(1, group="gpu"), [a_member("a"), a_member("g", "gpu")]
     before = frozenset({(1, "a")})
 
-    first = spread([moved], servers, SpreadFacts(before, before)).placed
+    first = pack([moved], servers, PlacementFacts(before, before)).placed
 
     assert first == {(1, "a"), (1, "g")}
-    assert spread([moved], servers, SpreadFacts(first, before)).placed == first
-    assert spread([moved], servers, SpreadFacts(first, first)).placed == {(1, "g")}
+    assert pack([moved], servers, PlacementFacts(first, before)).placed == first
+    assert pack([moved], servers, PlacementFacts(first, first)).placed == {(1, "g")}
 
 
-def test_copies_by_calls_are_as_many_as_are_counted():
+def test_replicas_by_calls_are_as_many_as_are_counted():
     ranged = replace(a_version(1), replicas=Replicas(1, 4))
     servers = [a_member(name) for name in "abcd"]
 
-    assert len(spread([ranged], servers, SpreadFacts()).placed) == 1
-    assert len(spread([ranged], servers, SpreadFacts(), {1: 3}).placed) == 3
+    assert len(pack([ranged], servers, PlacementFacts()).placed) == 1
+    assert len(pack([ranged], servers, PlacementFacts(), {1: 3}).placed) == 3
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -326,11 +326,11 @@ def test_a_fleet_is_packed_into_few_servers_does_not_move_and_loses_one_server_i
     sizes = {(number, "gone"): int(weight * scale) for number, weight in enumerate(weights)}
     servers = [a_member(f"s{number:02d}") for number in range(20)]
 
-    first = spread(versions, servers, SpreadFacts(sizes=sizes))
-    again = spread(versions, servers, SpreadFacts(first.placed, first.placed, (), sizes))
+    first = pack(versions, servers, PlacementFacts(sizes=sizes))
+    again = pack(versions, servers, PlacementFacts(first.placed, first.placed, (), sizes))
     lost = min(name for _, name in first.placed)
     its = {place for place in first.placed if place[1] == lost}
-    without = spread(versions, servers, SpreadFacts(first.placed, first.placed - its, (), sizes, {lost}))
+    without = pack(versions, servers, PlacementFacts(first.placed, first.placed - its, (), sizes, {lost}))
 
     assert len({name for _, name in first.placed}) <= 1.25 * 16
     assert (len(first.placed), first.unplaced, again.placed) == (500, {}, first.placed)
