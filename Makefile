@@ -311,7 +311,7 @@ bench-agent-beside: $(VENV)/.dev ## A proxy beside an agent that loads 500 MB ag
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.agent_beside $(BENCH)
 
 .PHONY: bench-placement
-bench-placement: $(VENV)/.dev ## 10,000 versions packed into 200 servers, and copies by load, over simulated fleets and days (1 minute)
+bench-placement: $(VENV)/.dev ## 10,000 versions packed into 200 servers, and replicas by load, over simulated fleets and days (1 minute)
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.placement
 
 ROWS ?= 3000000

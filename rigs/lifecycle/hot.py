@@ -4,8 +4,8 @@ Four model servers of one group with their agents, a monitor and a proxy. A vers
 server that has it, in 200 ms each, so one server is too few for the hot one. 49 versions are for one server, and that
 one for ``1..4`` by its calls.
 
-Exit status 0: the copies were decided within ``MAX_DECISION_SECONDS`` of the jump, were available as soon as they were
-loaded, and the 99th percentile was back within 1.3 times what it was before without a failed call; 1: not.
+Exit status 0: the replicas were decided within ``MAX_DECISION_SECONDS`` of the jump, were available as soon as they
+were loaded, and the 99th percentile was back within 1.3 times what it was before without a failed call; 1: not.
 """
 
 import argparse
@@ -41,7 +41,7 @@ MEMORY_BYTES: Final = 2 * 2**30
 TIMEOUT_MS: Final = 4_000
 LOOK_SECONDS: Final = 0.1
 SETTLE_SECONDS: Final = 15.0
-"""After the last copy came: calls that began before are over, and each proxy has read its endpoint."""
+"""After the last replica came: calls that began before are over, and each proxy has read its endpoint."""
 STORED_SECONDS: Final = WINDOW_SECONDS + 5.0
 """Until the calls of a window are counted in the database, from its beginning."""
 MAX_DECISION_SECONDS: Final = STORED_SECONDS + 2 * WINDOW_SECONDS
@@ -66,12 +66,12 @@ class Found(NamedTuple):
     before: Sequence[Answer]
     """To the hot version, before the jump."""
     after: Sequence[Answer]
-    """Once all its copies were available."""
+    """Once all its replicas were available."""
     hot: Sequence[Answer]
     """From the jump on."""
     others: Sequence[Answer]
     """To the other versions."""
-    copies: int
+    replicas: int
     """Before the jump."""
     decided: float
     """Seconds from the jump until every server was to have it."""
@@ -111,7 +111,7 @@ class HotSpot:
         )
         self.stack.start_proxy(backend_batch_rows=1)
 
-    async def copies(self) -> tuple[int, int]:
+    async def replicas(self) -> tuple[int, int]:
         """Return on how many servers the hot version is to be, and on how many it can be called."""
         placed, available = (await self._ask(_PLACED, self.hot_id))[0]
         return placed, available
@@ -144,7 +144,7 @@ async def _run(spot: HotSpot, seconds: float) -> int:
     try:
         before = Load()
         await _call(spot.stack.proxy_port, before, USUAL_PER_SECOND, lambda _: HOT, seconds)
-        copies = (await spot.copies())[0]
+        replicas = (await spot.replicas())[0]
         hot = Load()
         hotly = asyncio.create_task(_call(spot.stack.proxy_port, hot, USUAL_PER_SECOND * TIMES, lambda _: HOT))
         try:
@@ -159,22 +159,22 @@ async def _run(spot: HotSpot, seconds: float) -> int:
         others.is_over = True
         await beside
     after = [answer for answer in hot.answers if answer.sent >= settled]
-    return _judge(Found(before.answers, after, hot.answers, others.answers, copies, decided, ready))
+    return _judge(Found(before.answers, after, hot.answers, others.answers, replicas, decided, ready))
 
 
 async def _until_ready(spot: HotSpot) -> tuple[float, float]:
     """Wait until every server is to have the hot version, and until each has it; return the seconds of both."""
     began, decided, last = time.monotonic(), 0.0, (0, 0)
     while True:
-        copies, passed = await spot.copies(), time.monotonic() - began
-        if copies != last:
-            print(f"{passed:6.1f} s  to be on {copies[0]}, available on {copies[1]}", flush=True)
-            last = copies
-        decided = decided or (passed if copies[0] == SERVERS else 0.0)
-        if copies == (SERVERS, SERVERS):
+        replicas, passed = await spot.replicas(), time.monotonic() - began
+        if replicas != last:
+            print(f"{passed:6.1f} s  to be on {replicas[0]}, available on {replicas[1]}", flush=True)
+            last = replicas
+        decided = decided or (passed if replicas[0] == SERVERS else 0.0)
+        if replicas == (SERVERS, SERVERS):
             return decided, passed
         if passed > GIVE_UP_SECONDS:
-            raise TimeoutError(f"the version is to be on {copies[0]} servers, and available on {copies[1]}")
+            raise TimeoutError(f"the version is to be on {replicas[0]} servers, and available on {replicas[1]}")
         await asyncio.sleep(LOOK_SECONDS)
 
 
@@ -193,18 +193,18 @@ async def _call(port: int, load: Load, per_second: float, model_of: Any, seconds
 
 def _judge(found: Found) -> int:
     """Print what was found, and return the exit status."""
-    before, after, hot, others, copies, decided, ready = found
+    before, after, hot, others, replicas, decided, ready = found
     usual, now, beside = _p99(before), _p99(after), _p99(others)
     failed, of_others = _failed(after), _failed(others)
     print(
-        f"on {copies} of {SERVERS} servers before; all were decided {decided:.1f} s after the jump, and available"
+        f"on {replicas} of {SERVERS} servers before; all were decided {decided:.1f} s after the jump, and available"
         f" {ready - decided:.1f} s later; 99th percentile {usual * 1e3:.0f} ms before, {now * 1e3:.0f} ms after"
         f" ({now / usual:.2f} times); {failed} of {len(after):,} calls failed after it, {_failed(hot) - failed} of"
         f" {len(hot) - len(after):,} until then; other versions: {beside * 1e3:.0f} ms, {of_others} of {len(others):,}"
         f" failed; load of the machine {os.getloadavg()[0]:.1f}"
     )
     is_soon = decided <= MAX_DECISION_SECONDS and ready - decided <= MAX_LOAD_SECONDS
-    return 0 if copies == 1 and is_soon and now <= MAX_RATIO * usual and not failed and not of_others else 1
+    return 0 if replicas == 1 and is_soon and now <= MAX_RATIO * usual and not failed and not of_others else 1
 
 
 def _p99(answers: Sequence[Answer]) -> float:

@@ -84,9 +84,9 @@ class ReplicaWatch:
     def _count(self, version: ManagedVersion, placed: int, facts: LoadingFacts) -> int:
         version_id, now = version.version_id, self._now()
         assert version.replicas is not None
-        # In a move there are more placements than copies: they are counted where nothing else is known.
+        # While a version moves it has more placements than replicas: they count only where no earlier count is known.
         before = self._counts.get(version_id, placed)
-        rests = version_id not in facts.left and now - self._fell_at.get(version_id, -inf) >= FALL_SECONDS
+        rests = version_id not in facts.lately_removed and now - self._fell_at.get(version_id, -inf) >= FALL_SECONDS
         may_fall = rests and Why.ROLLOUT not in version.reasons
         load = self._load_of(version_id)
         count = replicas_needed(version.replicas, before, load, concurrency=self._concurrency, may_fall=may_fall)

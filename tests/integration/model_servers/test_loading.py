@@ -801,8 +801,8 @@ async def test_the_monitor_reads_what_servers_have_room_for_and_what_versions_ta
 
     assert expected.servers == [GroupMember(SERVER.name, "onnx", answers=False, room_bytes=900)]
     assert (expected.sizes, refused, measured.sizes) == ({place: 700}, {place: 700}, {place: 600})
-    assert measured.left == set()
-    assert (await placements.read()).left == {version_id}
+    assert measured.lately_removed == set()
+    assert (await placements.read()).lately_removed == {version_id}
 
 
 async def test_of_a_version_for_some_servers_those_are_missing_that_are_to_have_it(
@@ -822,10 +822,10 @@ async def test_of_a_version_for_some_servers_those_are_missing_that_are_to_have_
     await loading.load("visits", "1", ACTOR, group_name=None, seconds=60, replicas=Replicas(3, 3))
     (on_three,) = await loading.list_missing()
 
-    assert [(one.copies, len(one.without)) for one in on_all] == [(None, 2)]
+    assert [(one.replicas, len(one.without)) for one in on_all] == [(None, 2)]
     assert on_one == []
-    assert (on_two.copies, on_two.has, on_two.without) == (2, 1, ("onnx-1: nothing has begun",))
-    assert (on_three.copies, on_three.has, on_three.without) == (3, 1, ("onnx-1: nothing has begun",))
+    assert (on_two.replicas, on_two.has, on_two.without) == (2, 1, ("onnx-1: nothing has begun",))
+    assert (on_three.replicas, on_three.has, on_three.without) == (3, 1, ("onnx-1: nothing has begun",))
 
 
 async def test_a_version_for_some_servers_has_its_turn_whatever_servers_without_its_model_have(

@@ -98,7 +98,7 @@ async def test_none_goes_while_a_rollout_is_open_or_a_copy_has_just_gone_under_t
 
     assert await counted(Windows(), two) == 1
     assert await counted(Windows(), two, rolled_out) == 2
-    assert await counted(Windows(), two._replace(left={7})) == 2
+    assert await counted(Windows(), two._replace(lately_removed={7})) == 2
 
 
 async def test_a_quarter_of_an_hour_is_read_once_and_then_what_is_new():

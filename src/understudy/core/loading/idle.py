@@ -41,7 +41,7 @@ def idle_places(
         limit_seconds: How long after it became idle, or after its last call, a version stays; 0: not at all.
     """
     groups = {server.name: server.group_name for server in servers}
-    # A copy that is one too many is of a version that is wanted, elsewhere: it goes at once.
+    # A replica that is one too many does not idle: others have the version, which is wanted still.
     may_idle = {one.version_id: one.group_name for one in versions if one.may_idle and one.why is None}
     begins = Idle(0.0, 0.0)
     return frozenset(

@@ -82,18 +82,18 @@ class LoadSeen(NamedTuple):
     """In each ``SPAN_SECONDS`` of the last ``FALL_SECONDS``, those without calls too."""
 
 
-def replicas_needed(replicas: Replicas, copies: int, load: LoadSeen | None, *, concurrency: int, may_fall: bool) -> int:
+def replicas_needed(replicas: Replicas, before: int, load: LoadSeen | None, *, concurrency: int, may_fall: bool) -> int:
     """Return on how many servers a version is to be: more at once, and one fewer after a quarter of an hour.
 
     Args:
         replicas: The fewest and the most.
-        copies: On how many it is to be now.
+        before: On how many it was to be so far.
         load: Its calls; ``None``: not known yet, and nothing changes for them.
         concurrency: Calls that one server answers at once.
         may_fall: Whether one may go: not while a rollout that has the version is open, nor ``FALL_SECONDS`` after
             another one has gone.
     """
-    now = min(max(copies, replicas.least), replicas.most)
+    now = min(max(before, replicas.least), replicas.most)
     if load is None:
         return now
     lately = load.lately.servers(concurrency)

@@ -128,7 +128,7 @@ def missing_servers(
     for server in servers:
         if server.is_live:
             live.setdefault(server.group_name, []).append(server.name)
-    copies = Counter(version_id for version_id, _ in placed)
+    replicas = Counter(version_id for version_id, _ in placed)
     missing = {}
     for version in versions:
         names = live.get(version.group_name, [])
@@ -136,7 +136,7 @@ def missing_servers(
         places = [(version.version_id, name) for name in names]
         without = sum(not (place in available or place in may_be_without) for place in places) if names else 1
         if version.replicas is not None and names:
-            count = min(max(copies[version.version_id], version.replicas.least), version.replicas.most)
+            count = min(max(replicas[version.version_id], version.replicas.least), version.replicas.most)
             without = max(count - (len(names) - without), 0)
         if version.why is not None and without:
             missing[version.version_id] = without

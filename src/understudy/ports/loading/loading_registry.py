@@ -109,7 +109,7 @@ class MissingVersion(NamedTuple):
     """Those of them that are to have it and do not, each with what its agent last recorded."""
     has_endpoint: bool
     """Whether proxies may call it anywhere: where people registered an endpoint, or an agent that is silent now."""
-    copies: int | None = None
+    replicas: int | None = None
     """On how many servers it is to be; ``None``: on every one of the group."""
     has: int = 0
     """How many of the servers have it."""

@@ -26,8 +26,8 @@ class LoadingFacts(NamedTuple):
     """Versions that servers had no room for at their last try (E214), with the servers' names."""
     sizes: Mapping[Place, int] = {}
     """What a version takes of a server's memory, in bytes: measured there, or expected where there was no room."""
-    left: Collection[int] = frozenset()
-    """Versions of which a copy has gone within ``FALL_SECONDS``, or is going."""
+    lately_removed: Collection[int] = frozenset()
+    """Versions of which a server drops a replica, or has dropped one within ``core.loading.replicas.FALL_SECONDS``."""
 
 
 class PlacementStore(Protocol):

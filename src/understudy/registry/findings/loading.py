@@ -27,7 +27,7 @@ def missing_words(missing: MissingVersion) -> str:
     wanted = f"wanted as {missing.why}, and"
     if not missing.servers:
         return f"{wanted} no agent reports a server of its group {missing.group_name}"
-    if missing.copies is not None:
+    if missing.replicas is not None:
         return f"{wanted} {_too_few_words(missing)}"
     named = "; ".join([*missing.without[:MAX_NAMED], *(["…"] if len(missing.without) > MAX_NAMED else [])])
     have = "does not have it" if len(missing.without) == 1 else "do not have it"
@@ -36,9 +36,9 @@ def missing_words(missing: MissingVersion) -> str:
 
 def _too_few_words(missing: MissingVersion) -> str:
     """Return what a version lacks that is to be on some servers of its group."""
-    assert missing.copies is not None
-    on = f"on {missing.has} of the {missing.copies} servers of {missing.group_name} that it is to be on"
-    unplaced = missing.copies - missing.has - len(missing.without)
+    assert missing.replicas is not None
+    on = f"on {missing.has} of the {missing.replicas} servers of {missing.group_name} that it is to be on"
+    unplaced = missing.replicas - missing.has - len(missing.without)
     no_room = [f"{NothingFits.code} no other server has room, or none is there"] if unplaced > 0 else []
     return f"is {on}: {first_names([*no_room, *missing.without], MAX_NAMED, '; ')}"
 
@@ -48,7 +48,7 @@ def judge_missing(missing: MissingVersion) -> Finding:
     model, version = quote(missing.model_name), quote(missing.version)
     state = State.PROBLEM if missing.why == Why.CHAMPION and not missing.has_endpoint else State.WARNING
     advice = f"understudy version load {model} {version} tries again, once what is wrong is mended."
-    if missing.copies is not None and missing.copies - missing.has > len(missing.without):
+    if missing.replicas is not None and missing.replicas - missing.has > len(missing.without):
         advice = f"Start a further server, unload others, or ask for fewer: understudy version load {model} {version}"
         advice += " --replicas …"
     elif missing.without and all(NothingFits.code in words for words in missing.without):

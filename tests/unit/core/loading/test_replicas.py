@@ -29,8 +29,8 @@ def a_load(lately: float, before: float | None = None) -> LoadSeen:
     return LoadSeen(now, [now] * (SPANS - 1) + [SpanLoad((lately if before is None else before) * ONE_SERVER, 0.02)])
 
 
-def needed(copies: int, load: LoadSeen | None, *, may_fall: bool = True) -> int:
-    return replicas_needed(LIMITS, copies, load, concurrency=8, may_fall=may_fall)
+def needed(number: int, load: LoadSeen | None, *, may_fall: bool = True) -> int:
+    return replicas_needed(LIMITS, number, load, concurrency=8, may_fall=may_fall)
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ def test_what_is_no_number_of_servers_is_refused_with_what_may_be_said(text):
 
 
 @given(st.integers(0, 99), st.floats(0, 100))
-def test_the_number_is_never_beyond_its_bounds(copies, load):
-    assert LIMITS.least <= needed(copies, a_load(load)) <= LIMITS.most
+def test_the_number_is_never_beyond_its_bounds(number, load):
+    assert LIMITS.least <= needed(number, a_load(load)) <= LIMITS.most
 
 
 def test_more_come_at_once_as_many_as_the_calls_need():
@@ -72,24 +72,24 @@ def test_none_goes_during_a_rollout_or_soon_after_another_one_and_none_where_not
 
 @given(st.floats(0.2, 9.4), st.lists(st.floats(0.99, 1.01), min_size=40, max_size=40))
 def test_calls_that_waver_by_a_hundredth_change_nothing(load, factors):
-    copies = first = needed(1, a_load(load))
+    number = first = needed(1, a_load(load))
 
     for lately, before in pairwise(factors):
-        copies = needed(copies, a_load(load * lately, before=load * before))
+        number = needed(number, a_load(load * lately, before=load * before))
 
-    assert copies == first
+    assert number == first
 
 
 def test_six_hours_of_waves_turn_once_at_each_crest_and_once_at_each_trough():
-    chance, spans, copies, fell, changes = Random(1), [SpanLoad(0.0, 0.02)] * SPANS, 4, 10**6, list[int]()
+    chance, spans, number, fell, changes = Random(1), [SpanLoad(0.0, 0.02)] * SPANS, 4, 10**6, list[int]()
 
     for minute in range(6 * 60):
         load = SpanLoad(ONE_SERVER * (3 + 2 * sin(2 * pi * minute / 90)) * chance.uniform(0.97, 1.03), 0.02)
         spans = [*spans[1:], load]
-        after = needed(copies, LoadSeen(load, spans), may_fall=fell * SPAN_SECONDS >= FALL_SECONDS)
-        fell = 0 if after < copies else fell + 1
-        changes += [after - copies] if after != copies else []
-        copies = after
+        after = needed(number, LoadSeen(load, spans), may_fall=fell * SPAN_SECONDS >= FALL_SECONDS)
+        fell = 0 if after < number else fell + 1
+        changes += [after - number] if after != number else []
+        number = after
 
     turns = sum((one > 0) != (other > 0) for one, other in pairwise(changes))
     assert 4 <= turns <= 8

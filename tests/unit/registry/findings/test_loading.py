@@ -39,12 +39,12 @@ NONE_REPORTS = "wanted as champion, and no agent reports a server of its group o
             "wanted as asked for, and 4 of 5 servers of onnx do not have it: s0: a; s1: b; s2: c; …",
         ),
         (
-            NOWHERE._replace(servers=5, without=("s1: LOADING",), has_endpoint=True, copies=2, has=1),
+            NOWHERE._replace(servers=5, without=("s1: LOADING",), has_endpoint=True, replicas=2, has=1),
             State.WARNING,
             "wanted as champion, and is on 1 of the 2 servers of onnx that it is to be on: s1: LOADING",
         ),
         (
-            NOWHERE._replace(servers=5, without=("s1: LOADING",), has_endpoint=True, copies=3, has=1),
+            NOWHERE._replace(servers=5, without=("s1: LOADING",), has_endpoint=True, replicas=3, has=1),
             State.WARNING,
             f"wanted as champion, and is on 1 of the 3 servers of onnx that it is to be on: {NO_ROOM}; s1: LOADING",
         ),

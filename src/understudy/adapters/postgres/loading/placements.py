@@ -66,7 +66,7 @@ _SIZES = """
                     ELSE coalesce(memory_bytes, expected_bytes) END AS bytes) AS its
     WHERE bytes IS NOT NULL
 """
-_LEFT = f"""
+_LATELY_REMOVED = f"""
     SELECT DISTINCT model_version_id FROM LoadedVersion
     WHERE state IN ('QUIESCING', 'UNLOADING', 'END') AND updated_at > now() - INTERVAL '{FALL_SECONDS} seconds'
 """  # noqa: S608 - a constant
@@ -109,11 +109,11 @@ class PostgresPlacementStore:
             available = {(row[0], row[1]) for row in await connection.fetch(_AVAILABLE)} if versions else set()
             full = {(row[0], row[1]) for row in await connection.fetch(_WITHOUT_ROOM)} if placed else set()
             idle = {(row[0], row[1]): Idle(row[2], row[3]) for row in await connection.fetch(_IDLE)} if placed else {}
-            is_spread = any(version.replicas is not None for version in versions)
-            sizes = {(row[0], row[1]): row[2] for row in await connection.fetch(_SIZES)} if is_spread else {}
-            left = {row[0] for row in await connection.fetch(_LEFT)} if is_spread else set()
+            has_numbers = any(version.replicas is not None for version in versions)
+            sizes = {(row[0], row[1]): row[2] for row in await connection.fetch(_SIZES)} if has_numbers else {}
+            lately_removed = {row[0] for row in await connection.fetch(_LATELY_REMOVED)} if has_numbers else set()
         names = {row["id"]: (row["model_name"], row["version"]) for row in rows}
-        return LoadingFacts(versions, servers, placed, available, names, idle, read_at, full, sizes, left)
+        return LoadingFacts(versions, servers, placed, available, names, idle, read_at, full, sizes, lately_removed)
 
     async def decide(
         self, wanted: Placements, gone: Collection[Place], epoch: Epoch, *, idle: Collection[Place] = ()

@@ -102,7 +102,7 @@ _SERVERS = """
 """
 _MISSING = f"""
     SELECT wanted.id, model_name, version, wanted.group_name, reasons, live.servers, live.without,
-           live.copies, live.has, replicas_min,
+           live.replicas, live.has, replicas_min,
            EXISTS (SELECT FROM ModelEndpoint WHERE model_version_id = wanted.id) AS has_endpoint
     FROM (SELECT version.id, version.model_name, version.version, loading.group_name,
                  loading.replicas_min, loading.replicas_max, {REASONS} AS reasons
@@ -114,7 +114,7 @@ _MISSING = f"""
             concat_ws(' ', name || ':', coalesce(loaded.state, 'nothing has begun'), loaded.error_code, loaded.error)
             ORDER BY name) FILTER (WHERE loaded.state IS DISTINCT FROM 'AVAILABLE'
                                    AND (replicas_min IS NULL OR placed.server IS NOT NULL)) AS without,
-               least(replicas_max, greatest(replicas_min, count(placed))) AS copies,
+               least(replicas_max, greatest(replicas_min, count(placed))) AS replicas,
                count(*) FILTER (WHERE loaded.state = 'AVAILABLE') AS has
         FROM ModelServer AS server
         LEFT JOIN Placement AS placed
@@ -123,7 +123,7 @@ _MISSING = f"""
         WHERE server.group_name = wanted.group_name AND seen_at > now() - INTERVAL '{SILENT_SECONDS} seconds') AS live
     WHERE reasons <> '{{}}' AND (
         live.servers = 0
-        OR CASE WHEN replicas_min IS NULL THEN live.without IS NOT NULL ELSE live.has < live.copies END)
+        OR CASE WHEN replicas_min IS NULL THEN live.without IS NOT NULL ELSE live.has < live.replicas END)
     ORDER BY model_name, version
 """  # noqa: S608 - constants
 
@@ -258,7 +258,7 @@ def _missing(row: asyncpg.Record) -> MissingVersion:
         row["servers"],
         without,
         row["has_endpoint"],
-        None if row["replicas_min"] is None else row["copies"],
+        None if row["replicas_min"] is None else row["replicas"],
         row["has"],
     )
 
