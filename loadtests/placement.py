@@ -175,7 +175,7 @@ def _steady(load: float) -> LoadSeen:
 
 
 class _Counter:
-    """A version's number of replicas, minute by minute, as ``loading.replica_watch`` counts."""
+    """A version's number of replicas, minute by minute, as ``loading.placement.replica_watch`` counts."""
 
     def __init__(self, limits: Replicas, replicas: int = 1) -> None:
         self.replicas = replicas

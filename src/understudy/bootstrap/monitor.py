@@ -36,8 +36,8 @@ from understudy.core.alerts.alerts import Outcome
 from understudy.core.rollout.guard_limits import GuardSettings, parse_guard_judges, parse_guard_metrics
 from understudy.core.upstream.receivers import parse_receivers, parse_sources, parse_tokens
 from understudy.core.windows.window import WINDOW_SECONDS
-from understudy.loading.placement_job import PlacementJob
-from understudy.loading.replica_watch import ReplicaWatch
+from understudy.loading.placement.placement_job import PlacementJob
+from understudy.loading.placement.replica_watch import ReplicaWatch
 from understudy.monitoring.alert_delivery import deliver_due
 from understudy.monitoring.drift_job import DriftJob
 from understudy.monitoring.metrics_job import MetricsJob

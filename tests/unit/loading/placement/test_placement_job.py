@@ -9,7 +9,7 @@ from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.core.loading.idle import Idle
 from understudy.core.loading.replicas import Replicas
 from understudy.core.loading.wanted import GroupMember, ManagedVersion, Place, Placements, Why
-from understudy.loading.placement_job import PlacementJob
+from understudy.loading.placement.placement_job import PlacementJob
 from understudy.ports.loading.placement_store import LoadingFacts
 from understudy.ports.monitoring.lease import Epoch
 

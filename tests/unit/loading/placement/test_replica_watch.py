@@ -5,7 +5,7 @@ from understudy.core.loading.wanted import GroupMember, ManagedVersion, Why
 from understudy.core.routing.policy import Role
 from understudy.core.windows.histogram import Histogram
 from understudy.core.windows.window import WINDOW_SECONDS, Window, WindowKey
-from understudy.loading.replica_watch import LATE_SECONDS, ReplicaWatch
+from understudy.loading.placement.replica_watch import LATE_SECONDS, ReplicaWatch
 from understudy.ports.loading.placement_store import LoadingFacts
 
 NOON = 1_800_000_000

@@ -1,6 +1,5 @@
 """Decides which server has which version: the leading monitor compares what is wanted with what it decided before."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -8,8 +7,10 @@ import structlog
 
 from understudy.core.loading.idle import idle_places
 from understudy.core.loading.placement import PlacementFacts, pack
-from understudy.core.loading.wanted import ManagedVersion, Place, Placements, Why, missing_servers, wanted_placements
-from understudy.loading.silence_watch import LostServers, SilenceWatch
+from understudy.core.loading.wanted import ManagedVersion, Place, Placements, Why, wanted_placements
+from understudy.loading.placement.lost_servers import LostServers
+from understudy.loading.placement.placement_gauges import PlacementGauges
+from understudy.loading.placement.silence_watch import SilenceWatch
 from understudy.ports.loading.placement_store import LoadingFacts, PlacementStore
 from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.telemetry.telemetry import Telemetry
@@ -41,13 +42,11 @@ class PlacementJob:
     ) -> None:
         self._store = store
         self._telemetry = telemetry
+        self._gauges = PlacementGauges(telemetry)
         self._count = count
         self._lost = LostServers(now)
-        self._told_replicas: set[tuple[str, str]] = set()
         self._idle_seconds = idle_seconds
         self._watch = SilenceWatch(now)
-        self._told: set[tuple[str, str]] = set()
-        """Models and versions that have a gauge."""
         self._decided: tuple[Epoch | None, frozenset[Place]] = (None, frozenset())
         """What was placed after the last tick, in the term of which leader."""
 
@@ -57,7 +56,7 @@ class PlacementJob:
         self._watch.note(facts.read_at)
         versions = [_with_callers(version) for version in facts.versions] if self._idle_seconds else facts.versions
         counts = {} if self._count is None else self._count(versions, facts, epoch)
-        self._tell(facts, counts)
+        self._gauges.tell(facts, counts)
         wanted = {
             **wanted_placements(versions, facts.servers, facts.placed.keys(), facts.available),
             **self._packed(versions, facts, counts),
@@ -107,30 +106,6 @@ class PlacementJob:
         known = PlacementFacts(placed, facts.available, refused, facts.sizes, lost)
         found = pack(versions, facts.servers, known, counts)
         return {place: why[place[0]] for place in found.placed}
-
-    def _tell(self, facts: LoadingFacts, counts: Mapping[int, int]) -> None:
-        """Set the gauge of each version that a server is still to have; one that all have loses it."""
-        placed = facts.placed.keys() - facts.idle.keys()
-        missing = missing_servers(facts.versions, facts.servers, facts.available, facts.without_room, placed)
-        found = {facts.names[version_id]: count for version_id, count in missing.items()}
-        for labels in self._told - found.keys():
-            self._telemetry.forget("version_servers_missing", *labels)
-        for labels, count in found.items():
-            self._telemetry.set("version_servers_missing", count, *labels)
-        self._told = set(found)
-        self._tell_replicas(facts, counts)
-
-    def _tell_replicas(self, facts: LoadingFacts, counts: Mapping[int, int]) -> None:
-        """Set the gauges of versions that may be on more or fewer servers: an autoscaler reads what they need."""
-        has = Counter(version_id for version_id, _ in facts.available)
-        found = {facts.names[version_id]: (count, has[version_id]) for version_id, count in counts.items()}
-        for labels in self._told_replicas - found.keys():
-            for what in ("wanted", "available"):
-                self._telemetry.forget("version_replicas", *labels, what)
-        for labels, (wanted, available) in found.items():
-            self._telemetry.set("version_replicas", wanted, *labels, "wanted")
-            self._telemetry.set("version_replicas", available, *labels, "available")
-        self._told_replicas = set(found)
 
 
 def _with_callers(version: ManagedVersion) -> ManagedVersion:

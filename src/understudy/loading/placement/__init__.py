@@ -1,0 +1,1 @@
+"""What the monitor that leads does about placements: which server is to have which version, and on how many."""
