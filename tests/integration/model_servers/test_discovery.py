@@ -14,7 +14,7 @@ from worlds.named_servers import NAME, NamedServers, a_row, calling, named_serve
 
 from understudy.adapters.memory.tracing import MemoryTracer
 from understudy.adapters.model_servers.connect import connect
-from understudy.adapters.model_servers.replicas.departures import CHOSEN_SECONDS, LOOK_SECONDS
+from understudy.adapters.model_servers.replicas.draining_replicas import GRACE_SECONDS, LOOK_SECONDS
 from understudy.core.upstream.discovered import MAX_DISCOVERED
 from understudy.core.upstream.endpoint_rules import parse_rules
 from understudy.errors import BackendUnavailable
@@ -94,7 +94,7 @@ async def test_a_call_under_way_ends_by_itself_after_its_address_has_left():
     async with named_servers(2) as named, calling(named) as caller:
         named.lead_to(1)
         await caller.ask()
-        named.servers[0].behaviour.delay_seconds = 2 * (CHOSEN_SECONDS + LOOK_SECONDS)
+        named.servers[0].behaviour.delay_seconds = 2 * (GRACE_SECONDS + LOOK_SECONDS)
         slow = asyncio.create_task(caller.ask(7.0))
 
         async def is_under_way() -> bool:

@@ -18,7 +18,7 @@ from understudy.ports.upstream.resolver import NameNotResolved
 
 _log = structlog.get_logger(__name__)
 
-SPREAD = 0.1
+JITTER_RATIO = 0.1
 """Part of the interval by which questions come earlier or later: processes that start together do not ask together."""
 
 
@@ -207,7 +207,7 @@ class EndpointDiscovery:
 
     async def _look_again(self) -> None:
         while True:
-            seconds = self._interval_seconds * (1 + SPREAD * (2 * self._draw() - 1))
+            seconds = self._interval_seconds * (1 + JITTER_RATIO * (2 * self._draw() - 1))
             try:
                 async with asyncio.timeout(seconds):
                     await self._is_hurried.wait()

@@ -14,8 +14,8 @@ from understudy.adapters.model_servers.addresses import PLAIN_WIRE, Wire
 from understudy.adapters.model_servers.channels import OpenChannel
 from understudy.adapters.model_servers.grpc_channels import open_grpc
 from understudy.adapters.model_servers.replicas.attempts import USUAL_TRAITS, Attempts, ServerTraits
-from understudy.adapters.model_servers.replicas.departures import Departures
 from understudy.adapters.model_servers.replicas.discovery import EndpointDiscovery
+from understudy.adapters.model_servers.replicas.draining_replicas import DrainingReplicas
 from understudy.adapters.model_servers.replicas.examination import examine_replicas
 from understudy.adapters.model_servers.replicas.hedged_call import NO_HEDGING, Hedging
 from understudy.adapters.model_servers.replicas.hedger import Hedger
@@ -62,7 +62,7 @@ class ReplicaSet:
                 endpoints, wire.discovery, wire.rules, make, self._change_replicas, now=now, draw=draw
             )
         self._replicas = tuple(map(make, endpoints)) if self._discovery is None else self._discovery.replicas
-        self._departures = Departures()
+        self._draining = DrainingReplicas()
         self._now = now
         self._draw = draw
         self._is_closed = False
@@ -78,7 +78,7 @@ class ReplicaSet:
     @property
     def in_flight(self) -> int:
         """Calls that have not ended, those that run on without a caller included."""
-        return self._health.in_flight + self._departures.in_flight
+        return self._health.in_flight + self._draining.in_flight
 
     @property
     def known(self) -> int:
@@ -144,7 +144,7 @@ class ReplicaSet:
         if self._discovery is not None:
             await self._discovery.close()
         await end_tasks([*self._prober.tasks, *self._attempts.abandoned, *hedges])
-        await self._departures.close()
+        await self._draining.close()
         for replica in self._replicas:
             await replica.close()
 
@@ -163,7 +163,7 @@ class ReplicaSet:
         before, self._replicas = self._replicas, self._discovery.replicas
         self._health.change_replicas(self._replicas)
         for replica in set(before).difference(self._replicas):
-            self._departures.add(replica)
+            self._draining.add(replica)
         self._prober.start_due()
 
     def _choose(self) -> Replica:
