@@ -20,6 +20,7 @@ NOT_FOLLOWED = {
     "run-with-compose.md": "needs a container engine",
     "ask-a-judge.md": "needs a chat endpoint; tests/integration/rollout/test_chat_judge.py runs its program",
     "upgrade.md": "needs two releases; tests/migrations and make test-previous try what it says",
+    "validate-versions.md": "shows versions that are not there; make test-lifecycle plants what it names",
     "watch.md": "needs Prometheus, Alertmanager and Grafana",
 }
 """How-tos whose blocks are not executed here, and why not; other tests look at what they deploy."""
