@@ -14,9 +14,10 @@ from understudy.loading.server_lifetime import ServerLifetime
 class AgentPort:
     """The port of an agent whose server has nothing that proxies call, or something that they go on to call."""
 
-    def __init__(self, *, is_called: bool, drain_seconds: float = 30.0) -> None:
+    def __init__(self, *, is_called: bool, is_near: bool = True, drain_seconds: float = 30.0) -> None:
         self.lifetime = ServerLifetime(asyncio.get_running_loop().time, lambda: None)
         self._is_called = is_called
+        self._is_near = is_near
         self._drain_seconds = drain_seconds
 
     async def drain(self) -> bool:
@@ -30,7 +31,8 @@ class AgentPort:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[str]:
         questions = {"POST /drain": self.drain, "GET /drained": self.drained}
-        async with metrics_port("127.0.0.1", 0, lambda: (b"", "text/plain"), questions=questions) as port:
+        page, is_near = (b"", "text/plain"), self._is_near
+        async with metrics_port("127.0.0.1", 0, lambda: page, questions=questions, is_near=lambda _: is_near) as port:
             yield str(port)
 
 
@@ -67,6 +69,17 @@ async def test_without_an_agent_at_the_port_the_settings_are_named():
     assert done.code == 69
     assert f"no agent answers at 127.0.0.1:{port}" in done.said
     assert "UNDERSTUDY_AGENT_METRICS_PORT" in done.said
+
+
+async def test_an_agent_that_takes_the_command_for_another_machines_says_where_it_is_to_listen():
+    agent = AgentPort(is_called=False, is_near=False)
+    async with agent.open() as port:
+        done = await drain(port, "--self")
+
+    assert done.code == 69
+    assert "takes a drain from loopback addresses alone" in done.said
+    assert "UNDERSTUDY_METRICS_HOST=127.0.0.1" in done.said
+    assert not agent.lifetime.is_draining
 
 
 async def test_what_is_no_agent_is_told_apart():

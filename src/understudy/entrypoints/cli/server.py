@@ -62,21 +62,19 @@ def drain(
             ExitCode.USAGE, "a server is drained by the agent beside it alone: --self", "Run it where that agent runs."
         )
     settings = read_settings()
-    host, port, seconds = settings.metrics_host, settings.agent_metrics_port, settings.server_drain_seconds
-    near = _near(host)
-    try:
-        begun = _ask_agent(near, port, "POST", "/drain", AGENT_SECONDS)
-        drained = _ask_agent(near, port, "GET", "/drained", seconds + AGENT_SECONDS)
-    except (OSError, HTTPException) as problem:
+    host, port, seconds = _near(settings.metrics_host), settings.agent_metrics_port, settings.server_drain_seconds
+    begun = _ask_agent(host, port, "POST", "/drain", AGENT_SECONDS)
+    if begun == HTTPStatus.FORBIDDEN:
         raise CommandRefused(
             ExitCode.UNREACHABLE,
-            f"no agent answers at {near}:{port}: {problem}",
-            "Set UNDERSTUDY_METRICS_HOST and UNDERSTUDY_AGENT_METRICS_PORT as the agent has them.",
-        ) from None
+            f"the agent at {host}:{port} takes a drain from loopback addresses alone",
+            "Have it listen at one: UNDERSTUDY_METRICS_HOST=127.0.0.1, or 0.0.0.0 for scrapes from elsewhere.",
+        )
     if begun != HTTPStatus.OK:
         raise CommandRefused(
-            ExitCode.UNREACHABLE, f"what answers at {near}:{port} is no agent, or an older one", "Restart the agent."
+            ExitCode.UNREACHABLE, f"what answers at {host}:{port} is no agent, or an older one", "Restart the agent."
         )
+    drained = _ask_agent(host, port, "GET", "/drained", seconds + AGENT_SECONDS)
     if drained != HTTPStatus.OK:
         raise CommandRefused(
             ExitCode.PROBLEM,
@@ -96,9 +94,21 @@ def _near(host: str) -> str:
 
 
 def _ask_agent(host: str, port: int, method: str, path: str, seconds: float) -> int:
-    with closing(HTTPConnection(host, port, timeout=seconds)) as connection:
-        connection.request(method, path)
-        return connection.getresponse().status
+    """Return the status of an agent's answer.
+
+    Raises:
+        CommandRefused: There is none within so many seconds.
+    """
+    try:
+        with closing(HTTPConnection(host, port, timeout=seconds)) as connection:
+            connection.request(method, path)
+            return connection.getresponse().status
+    except (OSError, HTTPException) as problem:
+        raise CommandRefused(
+            ExitCode.UNREACHABLE,
+            f"no agent answers at {host}:{port}: {problem}",
+            "Set UNDERSTUDY_METRICS_HOST and UNDERSTUDY_AGENT_METRICS_PORT as the agent has them.",
+        ) from None
 
 
 def server_row(server: ServerRecord) -> tuple[str | Text, ...]:
