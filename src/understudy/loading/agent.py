@@ -119,11 +119,7 @@ class Agent:
         was_idle = not self._tasks
         served, problem = await self._ask_server()
         problem = problem or self._refusal.words
-        name, group_name, target, _ = self._server
-        # The leader places versions that are on some servers alone on others, if this one offers no memory any more.
-        room_bytes = 0 if self.lifetime.is_draining else self._memory.room_bytes
-        report = ServerReport(name, group_name, target, self._build, problem, room_bytes)
-        versions = await self._store.look(report, epoch)
+        versions = await self._store.look(self._report(problem), epoch)
         await self._without_registry.note(versions)
         _count(self._telemetry, versions, problem)
         self.lifetime.note(versions, is_validating=any(action is Action.VALIDATE for action, _ in self._tasks.values()))
@@ -154,6 +150,12 @@ class Agent:
         self._look_again_while_waiting(versions, is_doubted=bool(doubted))
         for name in [] if has_pause else strays:
             self._start(Action.UNLOAD, name, partial(self._control.unload, name))
+
+    def _report(self, problem: str) -> ServerReport:
+        name, group_name, target, _ = self._server
+        # By 0 the leader knows a drain: it places versions that are on some servers of the group on others.
+        room_bytes = 0 if self.lifetime.is_draining else self._memory.room_bytes
+        return ServerReport(name, group_name, target, self._build, problem, room_bytes)
 
     def look_without_registry(self) -> None:
         """Look at the server; called while the lease cannot be asked for."""

@@ -19,7 +19,7 @@ class ServerReport(NamedTuple):
     problem: str
     """Empty while the server's control answers."""
     room_bytes: int | None = None
-    """Memory that its versions may take together; ``None``: no account is kept."""
+    """Memory that its versions may take together; ``None``: no account is kept; 0: the server drains."""
 
 
 class LoadingRecord(NamedTuple):
