@@ -20,7 +20,7 @@ from understudy.ports.loading.placement_store import LoadingFacts
 from understudy.ports.monitoring.lease import Epoch
 
 ReadWindows = Callable[[Sequence[int], float, float], Awaitable[Sequence[Window]]]
-"""Returns the windows of versions from one moment to another: ``WindowLog.of_versions``."""
+"""Returns the windows of versions from one moment to another, in seconds since the epoch: ``WindowLog.of_versions``."""
 LATE_SECONDS: Final = 90
 """Windows that are younger may still come, or grow: they are read again."""
 _MICRO: Final = 1e6
@@ -28,10 +28,10 @@ _P95: Final = 0.95
 
 
 class ReplicaWatch:
-    """Reads counted windows, as a job of the leading monitor, and counts by them.
+    """Reads the windows of versions whose calls decide, as a job of the leading monitor, and counts replicas by them.
 
-    What it keeps a new leader finds again in rows: the number from placements, and when one went from what agents
-    recorded.
+    A new leader goes on from rows: placements say how many replicas there were, and agents' records when one was
+    removed.
 
     Args:
         read: Reads the windows of all proxies.
@@ -49,9 +49,9 @@ class ReplicaWatch:
         self._read_at = 0.0
         """Postgres' time, in seconds since the epoch."""
         self._kept: dict[int, dict[int, Sequence[Window]]] = {}
-        """By version and start."""
+        """Windows of all proxies, by version and start."""
         self._known: frozenset[int] = frozenset()
-        """Versions of which all of the time was read."""
+        """Versions whose windows of the last ``FALL_SECONDS`` have all been read: nothing is concluded of others."""
 
     def counts(self, versions: Sequence[ManagedVersion], facts: LoadingFacts, epoch: Epoch) -> Mapping[int, int]:
         """Return on how many servers each version is to be that may be on more or fewer."""
@@ -64,21 +64,24 @@ class ReplicaWatch:
         return self._counts
 
     async def tick(self, _epoch: Epoch) -> None:
-        """Read the windows that are new."""
-        began = int(self._read_at) - FALL_SECONDS - SPAN_SECONDS
+        """Read the windows that are new, and all that count of a version that is new."""
+        oldest, youngest = int(self._read_at) - FALL_SECONDS - SPAN_SECONDS, int(self._read_at - LATE_SECONDS)
         asked = frozenset(self._counts)
-        kept = {one: windows for one, windows in self._kept.items() if one in asked & self._known}
-        for version_ids, since in ((asked - self._known, began), (asked & self._known, self._read_at - LATE_SECONDS)):
-            read = await self._read(version_ids, int(since)) if version_ids else {}
-            for one in version_ids:
-                older = {start: windows for start, windows in kept.get(one, {}).items() if began <= start < since}
-                kept[one] = {**older, **read.get(one, {})}
-        self._kept, self._known = kept, asked
+        known = asked & self._known
+        read = {**await self._read(asked - known, oldest), **await self._read(known, youngest)}
+        older = {
+            one: {start: windows for start, windows in self._kept[one].items() if oldest <= start < youngest}
+            for one in known
+        }
+        self._kept = {one: {**older.get(one, {}), **read.get(one, {})} for one in asked}
+        self._known = asked
 
     async def _read(self, version_ids: frozenset[int], since: int) -> Mapping[int, Mapping[int, Sequence[Window]]]:
+        """Return windows by version and start, of versions that have any."""
         read: dict[int, dict[int, list[Window]]] = defaultdict(lambda: defaultdict(list))
-        for window in await self._read_windows(sorted(version_ids), since, self._read_at):
-            read[window.key.model_version_id][window.key.start].append(window)
+        if version_ids:
+            for window in await self._read_windows(sorted(version_ids), since, self._read_at):
+                read[window.key.model_version_id][window.key.start].append(window)
         return read
 
     def _count(self, version: ManagedVersion, placed: int, facts: LoadingFacts) -> int:
