@@ -5,10 +5,19 @@ The name of its kept model is another one for each start, so a server that says 
 
 import asyncio
 from pathlib import Path
+from typing import NamedTuple
 
 from understudy.adapters.model_servers.control.kept_model import KeptModel, kept_name
 from understudy.adapters.model_servers.control.model_service import ModelService
 from understudy.errors import ServerNotManageable
+
+
+class PresentStart(NamedTuple):
+    """The start that a server has had last."""
+
+    name: str
+    has_kept_model: bool
+    """Whether the server has been given the kept model since; of one that has not, nothing is loaded."""
 
 
 class ServerStart:
@@ -23,8 +32,8 @@ class ServerStart:
         self._was_seen = True
         """Whether the server is taken to have the kept model: one that does not was started anew then."""
 
-    async def present(self) -> tuple[str, bool]:
-        """Return what the present start is called, and whether the server has the kept model of it.
+    async def present(self) -> PresentStart:
+        """Ask the server, and return its present start.
 
         Raises:
             ServerNotManageable: The server does not answer, or the folder cannot be used.
@@ -35,12 +44,12 @@ class ServerStart:
             except OSError as problem:
                 raise ServerNotManageable(f"{self._folder} cannot be used: {problem.strerror or problem}") from None
 
-    async def forget_others(self) -> None:
+    async def drop_others(self) -> None:
         """Delete the kept models of starts before, once the server has that of the present one."""
         if self._name is not None:
             await self._kept.drop_others(self._name)
 
-    async def _look(self) -> tuple[str, bool]:
+    async def _look(self) -> PresentStart:
         name = self._name or await self._kept.newest()
         # Asked without one as well: a server is to answer before something is written for it.
         has_it = await self._service.status(kept_name(name or "")) is not None
@@ -48,4 +57,4 @@ class ServerStart:
             name, self._was_seen = await self._kept.renew(), False
         self._name = name
         self._was_seen |= has_it
-        return name, has_it
+        return PresentStart(name, has_it)

@@ -76,8 +76,7 @@ class TfServingControl:
         What was found out about a version holds for a build. So it holds until the server is started again, since that
         may be another one.
         """
-        start, _ = await self._start.present()
-        return f"tensorflow-serving start-{start}"
+        return f"tensorflow-serving start-{(await self._start.present()).name}"
 
     async def loaded(self) -> Collection[str]:
         await self._start.present()  # a server without models is to answer too
@@ -170,8 +169,8 @@ class TfServingControl:
         Raises:
             ServerNotManageable: It does not see the folder.
         """
-        start, has_it = await self._start.present()
-        if not has_it:
+        start, has_kept_model = await self._start.present()
+        if not has_kept_model:
             problem = await self._give((await self._settled()).keys()) or "it says nothing of it"
             if await self._outcome(kept_name(start)) is None:
                 raise ServerNotManageable(
@@ -179,11 +178,11 @@ class TfServingControl:
                     hint="Name the folder models of the stage as the server sees it in UNDERSTUDY_SERVER_MODELS_DIR, "
                     f"and start the server again, which waits for that folder now. {STARTED}",
                 )
-            await self._start.forget_others()
+            await self._start.drop_others()
 
     async def _give(self, names: Collection[str]) -> str:
         """Give the server these models and the kept one, and no other."""
-        start, _ = await self._start.present()
+        start = (await self._start.present()).name
         paths = {kept_name(start): kept_path(start), **{name: name for name in sorted(names)}}
         return await self._service.reload({name: str(self._seen_as / path) for name, path in paths.items()})
 
