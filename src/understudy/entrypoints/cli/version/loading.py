@@ -52,6 +52,9 @@ RequiresValidation = Annotated[
         help="A role needs it.",
     ),
 ]
+NumberOfReplicas = Annotated[
+    str | None, typer.Option(metavar="N", help="On so many servers of the group, 1..4 by its calls, or all.")
+]
 
 
 def load(
@@ -68,10 +71,7 @@ def load(
         str, typer.Option(metavar="TIME", help="With --wait: give up then, 90s or 30m.")
     ] = DEFAULT_TIMEOUT,
     require_validation: RequiresValidation = None,
-    replicas: Annotated[
-        str | None,
-        typer.Option(metavar="N", help="On so many servers of the group, 1..4 by its calls, or all."),
-    ] = None,
+    replicas: NumberOfReplicas = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:

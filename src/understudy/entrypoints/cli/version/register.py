@@ -130,14 +130,18 @@ def register(
     asked = {"--require-validation": require_validation, "--replicas": replicas is not None}
     _require_agents(group, artifact, source, from_server=from_server, asked=asked)
     described = described_version(Source(source, from_server, from_onnx, from_mlflow, like), options, choices, model)
-    new = _new_version(described, model, version, group, requires_validation=require_validation)
-    new = new._replace(replicas=replicas_of(replicas))
-    registration = _Registration(new, described, ask=ask, pin=pin, replace=replace)
-    registration.carry_out(yes=yes, dry_run=dry_run, as_json=as_json)
+    new = _new_version(described, model, version, group, replicas, requires_validation=require_validation)
+    _Registration(new, described, ask=ask, pin=pin, replace=replace).run(yes=yes, dry_run=dry_run, as_json=as_json)
 
 
 def _new_version(
-    described: Description, model_name: str, version: str, group: str | None, *, requires_validation: bool
+    described: Description,
+    model_name: str,
+    version: str,
+    group: str | None,
+    replicas: str | None,
+    *,
+    requires_validation: bool,
 ) -> NewVersion:
     endpoints = tuple(described.fields.pop("endpoints", ()))
     return NewVersion(
@@ -145,6 +149,7 @@ def _new_version(
         version=version,
         group_name=group,
         requires_validation=requires_validation,
+        replicas=replicas_of(replicas),
         endpoints=endpoints,
         **described.fields,
     )
@@ -176,7 +181,7 @@ class _Registration(NamedTuple):
     pin: bool
     replace: bool
 
-    def carry_out(self, *, yes: bool, dry_run: bool, as_json: bool) -> None:
+    def run(self, *, yes: bool, dry_run: bool, as_json: bool) -> None:
         """Compare it with its servers, ask a person where its schemas are proposed, store it, and show it."""
         settings = self.described.settings or settings_of_place()
         answers = asked_servers(self.new, settings) if self.ask else []
