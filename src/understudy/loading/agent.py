@@ -20,6 +20,7 @@ from understudy.core.loading.state import LoadingState
 from understudy.core.loading.wanted import RANK
 from understudy.errors import PolicyRefused, ServerNotManageable, UnderstudyError
 from understudy.loading.memory_budget import MemoryBudget
+from understudy.loading.server_absence import ServerAbsence
 from understudy.loading.server_lifetime import ServerLifetime
 from understudy.loading.server_refusal import ServerRefusal
 from understudy.loading.sudden_unplacing import DOUBT_SECONDS, SuddenUnplacing
@@ -37,10 +38,6 @@ _log = structlog.get_logger(__name__)
 
 QUIESCING_ROUND_SECONDS: Final = 0.5
 """Pause between two rounds while proxies confirm an unload: no notification tells of that (ADR 142)."""
-AWAY_ROUND_SECONDS: Final = 1.0
-"""Pause between two looks at a server that does not answer: it may have been restarted, and come back empty."""
-MAX_AWAY_SECONDS: Final = 60.0
-"""After so long it is looked at every five seconds, as any server."""
 _CHANGES: Final = frozenset({Action.LOAD, Action.UNLOAD})
 """What asks the server to load or drop something."""
 _RESUMED: Final = frozenset({Action.LOAD, Action.VALIDATE})
@@ -86,7 +83,6 @@ class Agent:
         self._memory = memory
         self._without_registry = without_registry
         self._telemetry = telemetry
-        self._now = now
         self._on_progress = on_progress
         self.lifetime = ServerLifetime(now, on_progress)
         self._work = VersionWork(
@@ -107,8 +103,7 @@ class Agent:
         self._unload_wait = UnloadWait(now)
         self._sudden = SuddenUnplacing(telemetry, now)
         self._again: asyncio.TimerHandle | None = None
-        self._away_since: float | None = None
-        """Since when the server has not answered."""
+        self._absence = ServerAbsence(server.name, now)
         self._build = ""
         self._refusal = ServerRefusal(now)
         self._staged: frozenset[str] | None = None
@@ -124,11 +119,11 @@ class Agent:
         _count(self._telemetry, versions, problem)
         self.lifetime.note(versions, is_validating=any(action is Action.VALIDATE for action, _ in self._tasks.values()))
         if served is not None:
-            self._note_answer()
+            self._absence.end(is_loading=self._is_loading)
         elif self.lifetime.is_draining:
             served = ()  # its endpoints are taken back, whether it answers or not
         else:
-            self._look_again_while_away(problem)
+            self._look_again_after(self._absence.begin(problem, is_loading=self._is_loading))
             return  # what it has is unknown; calls that it does not answer go elsewhere
         doubted = self._sudden.doubted(versions)
         versions = self.lifetime.seen_by_round(versions)
@@ -169,7 +164,7 @@ class Agent:
         """Break off what is under way; the next agent goes on with it, and so may this one, as if it were new."""
         self._look_again_after(None)
         await self._without_registry.close()
-        self._away_since = None
+        self._absence.clear()
         self._unload_wait.clear()
         self._sudden.clear()
         self._refusal.clear()
@@ -193,20 +188,6 @@ class Agent:
     @property
     def _is_loading(self) -> bool:
         return any(action is Action.LOAD for action, _ in self._tasks.values())
-
-    def _note_answer(self) -> None:
-        if self._away_since is not None and not self._is_loading:
-            _log.info("agent.server_answers", server=self._server.name)
-        self._away_since = None
-
-    def _look_again_while_away(self, problem: str) -> None:
-        """Have the next round soon after a server went away, which a restart may have done."""
-        if self._away_since is None:
-            self._away_since = self._now()
-            if not self._is_loading:
-                _log.warning("agent.server_away", server=self._server.name, problem=problem)
-        is_restart = self._now() - self._away_since < MAX_AWAY_SECONDS
-        self._look_again_after(AWAY_ROUND_SECONDS if is_restart else None)
 
     def _look_again_while_waiting(self, versions: Sequence[VersionAtServer], *, is_doubted: bool) -> None:
         """Have the next round soon while proxies are waited for, of which no notification says what they have read."""

@@ -20,12 +20,11 @@ from understudy.core.loading.state import MAX_ATTEMPTS, MAX_COUNTED, LoadingStat
 from understudy.core.loading.wanted import Why
 from understudy.errors import ArtifactForbidden, ArtifactNotTaken, LeadershipLost, LoadRefused, RegistryUnavailable
 from understudy.loading.agent import (
-    AWAY_ROUND_SECONDS,
-    MAX_AWAY_SECONDS,
     QUIESCING_ROUND_SECONDS,
     Agent,
 )
 from understudy.loading.memory_budget import MemoryBudget
+from understudy.loading.server_absence import AWAY_ROUND_SECONDS, MAX_AWAY_SECONDS
 from understudy.loading.sudden_unplacing import DOUBT_SECONDS
 from understudy.loading.unload_wait import LAST_CALLS_SECONDS, SILENT_SECONDS
 from understudy.loading.version_work import AgentServer
