@@ -59,7 +59,8 @@ async def metrics_port(
                 async with asyncio.timeout(request_seconds):
                     request = await reader.readuntil(b"\r\n\r\n")
                 waiting.pop(writer, None)
-                may_change = is_near(writer.get_extra_info("peername")[0])
+                peer = writer.get_extra_info("peername")  # uvloop has none of a caller who has gone
+                may_change = peer is not None and is_near(peer[0])
                 writer.write(await _page(request, exposition, questions or {}, may_change=may_change))
                 async with asyncio.timeout(request_seconds):
                     await writer.drain()

@@ -1,8 +1,11 @@
 import asyncio
+import socket
+import struct
 import threading
 from contextlib import suppress
 
 import pytest
+import uvloop
 from builders import a_version
 
 from understudy.adapters.telemetry.prometheus import COUNTERS, GAUGES, HISTOGRAMS, PrometheusTelemetry
@@ -61,6 +64,24 @@ async def test_of_many_connections_without_a_request_the_oldest_give_way_and_a_s
         assert not any(reader.at_eof() for reader, _ in held[2 * MAX_OPEN + 1 :])
         for _, writer in held:
             writer.close()
+
+
+def test_a_caller_that_breaks_off_after_its_request_is_no_defect_of_the_proxys_event_loop():
+    defects: list[dict[str, object]] = []
+
+    async def scrape_and_break_off() -> bytes:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: defects.append(context))
+        async with metrics_port("127.0.0.1", 0, lambda: (b"x", "text/plain")) as port:
+            for _ in range(5):
+                with socket.create_connection(("127.0.0.1", port)) as caller:
+                    caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    caller.sendall(b"GET /livez HTTP/1.1\r\n\r\n")
+            return await fetch(port, b"GET /metrics HTTP/1.1\r\n\r\n")
+
+    page = uvloop.run(scrape_and_break_off())
+
+    assert page.endswith(b"\r\n\r\nx")
+    assert defects == []
 
 
 async def test_a_request_without_an_end_is_dropped_and_others_are_served():
