@@ -44,6 +44,8 @@ class PlacementFacts(NamedTuple):
     """What a version takes of a server's memory, in bytes: measured there, or expected by an agent that had no room."""
     lost: Collection[str] = ()
     """Servers that have been silent, or away, for so long that what they have does not count."""
+    refused_lately: Collection[Place] = ()
+    """Where it had none a while ago: such a server comes last, else two that both refuse would have it in turns."""
 
 
 class _Item(NamedTuple):
@@ -57,6 +59,8 @@ class _Item(NamedTuple):
     """How many it is to have, each on a server of its own."""
     size: int | None
     """What a further replica is expected to take, in bytes: the most that any takes; ``None``: not known."""
+    avoided: frozenset[str] = frozenset()
+    """Names of servers that get none."""
 
     @property
     def charged_bytes(self) -> int:
@@ -160,8 +164,11 @@ def pack(
     largest: dict[int, int] = {}
     for (version_id, _), size in facts.sizes.items():
         largest[version_id] = max(size, largest.get(version_id, 0))
+    refusing: dict[int, list[str]] = {}
+    for version_id, name in facts.refused_lately:
+        refusing.setdefault(version_id, []).append(name)
     items = sorted(
-        (_item_of(version, counts, largest) for version in wanted if version.replicas is not None),
+        (_item_of(version, counts, largest, refusing) for version in wanted if version.replicas is not None),
         key=lambda one: (one.rank, -one.charged_bytes, one.version_id),
     )
     lost = {server.name for server in servers if server.is_draining}.union(facts.lost)
@@ -174,12 +181,18 @@ def pack(
     return Packing(frozenset(packer.placed), packer.unplaced, packer.moves)
 
 
-def _item_of(version: ManagedVersion, counts: Mapping[int, int], largest: Mapping[int, int]) -> _Item:
+def _item_of(
+    version: ManagedVersion,
+    counts: Mapping[int, int],
+    largest: Mapping[int, int],
+    refusing: Mapping[int, Collection[str]],
+) -> _Item:
     assert version.why is not None
     assert version.replicas is not None
     count = counts.get(version.version_id, version.replicas.least)
     group, size = version.group_name, largest.get(version.version_id)
-    return _Item(version.version_id, version.model_name, group, RANK[version.why], count, size)
+    avoided = frozenset(refusing.get(version.version_id, ()))
+    return _Item(version.version_id, version.model_name, group, RANK[version.why], count, size, avoided)
 
 
 def _charge_everywhere(
@@ -257,7 +270,7 @@ class _Packer:
         lacking = item.replicas - len(staying)
         to_move = min(lacking, sum(one.may_move for one in before))
         taken = [one.bin for one in before]
-        new = self._place(item, taken, lacking - to_move)
+        new = self._place_new(item, before, lacking - to_move)
         short = lacking - to_move - len(new)
         if to_move and not short:  # what has no place comes before what has one
             new += self._move(item, [*taken, *new])
@@ -265,6 +278,13 @@ class _Packer:
         self.placed.update((item.version_id, each.name) for each in [*kept, *new])
         if short:
             self.unplaced[item.version_id] = short
+
+    def _place_new(self, item: _Item, before: Sequence[_Replica], count: int) -> list[_Bin]:
+        """Return up to ``count`` servers for replicas that have none; those that refused it lately come last."""
+        taken = [one.bin for one in before]
+        new = self._place(item, taken, count)
+        waiting = sum(one.was_refused for one in before)
+        return [*new, *self._place(item._replace(avoided=frozenset()), [*taken, *new], count - waiting - len(new))]
 
     def _move(self, item: _Item, taken: Sequence[_Bin]) -> list[_Bin]:
         """Return the server that one replica moves to, if it is its turn and one has room."""
@@ -296,7 +316,7 @@ class _Packer:
         fitting = known[::-1] if item.size is None else known[bisect_left(known, (item.size,)) :]
         for candidates in (fitting, counted[::-1]):
             for _, _, each in candidates:
-                if each not in taken:
+                if each not in taken and each.name not in item.avoided:
                     return each
         return None
 

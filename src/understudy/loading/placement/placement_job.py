@@ -10,6 +10,7 @@ from understudy.core.loading.placement import PlacementFacts, pack
 from understudy.core.loading.wanted import ManagedVersion, Place, Placements, Why, wanted_placements
 from understudy.loading.placement.lost_servers import LostServers
 from understudy.loading.placement.placement_gauges import PlacementGauges
+from understudy.loading.placement.room_refusals import RoomRefusals
 from understudy.loading.placement.silence_watch import SilenceWatch
 from understudy.ports.loading.placement_store import LoadingFacts, PlacementStore
 from understudy.ports.monitoring.lease import Epoch
@@ -45,6 +46,7 @@ class PlacementJob:
         self._gauges = PlacementGauges(telemetry)
         self._count = count
         self._lost = LostServers(now)
+        self._refusals = RoomRefusals(now)
         self._idle_seconds = idle_seconds
         self._watch = SilenceWatch(now)
         self._decided: tuple[Epoch | None, frozenset[Place]] = (None, frozenset())
@@ -93,17 +95,16 @@ class PlacementJob:
     def _packed(self, versions: Sequence[ManagedVersion], facts: LoadingFacts, counts: Mapping[int, int]) -> Placements:
         """Return where versions are to be that are on some servers of their group."""
         lost = self._lost.of(facts.servers)
+        self._refusals.note(facts)
         if not self._watch.is_long_enough:
             lost = ()  # Postgres was away: the first agent to report again would be given what all others have
         why = {one.version_id: one.why for one in versions if one.replicas is not None and one.why is not None}
         if not why:
             return {}
-        # Where idle versions are that is no last word: they make room for wanted ones.
-        has_idle = {server for _, server in facts.idle}
-        refused = {place for place in facts.without_room if place[1] not in has_idle}
         # What is available stays where it is, too, where another session has deleted the decisions.
         placed = {*facts.placed, *facts.available}
-        known = PlacementFacts(placed, facts.available, refused, facts.sizes, lost)
+        refused, lately = self._refusals.standing(facts), self._refusals.lately
+        known = PlacementFacts(placed, facts.available, refused, facts.sizes, lost, lately)
         found = pack(versions, facts.servers, known, counts)
         return {place: why[place[0]] for place in found.placed}
 

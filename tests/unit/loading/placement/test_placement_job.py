@@ -10,6 +10,7 @@ from understudy.core.loading.idle import Idle
 from understudy.core.loading.replicas import Replicas
 from understudy.core.loading.wanted import GroupMember, ManagedVersion, Place, Placements, Why
 from understudy.loading.placement.placement_job import PlacementJob
+from understudy.loading.placement.room_refusals import GIVING_WAY_SECONDS
 from understudy.ports.loading.placement_store import LoadingFacts
 from understudy.ports.monitoring.lease import Epoch
 
@@ -296,24 +297,6 @@ async def test_while_postgres_was_away_no_server_is_lost_and_the_first_that_repo
     assert store.facts.placed == placed
 
 
-async def test_a_server_that_had_no_room_is_another_servers_turn_unless_idle_versions_make_some():
-    store = Store(on_one(1, Why.CHAMPION), ManagedVersion(2, "onnx", frozenset(), may_idle=True))
-    job = PlacementJob(store, MemoryTelemetry(), now=lambda: 0.0, idle_seconds=60.0)
-    await job.tick(4)
-    ((_, name),) = store.facts.placed
-    resting = {(2, name): Idle(5.0, 5.0)}
-
-    placed = {**store.facts.placed, (2, name): Why.ASKED}
-    store.facts = store.facts._replace(without_room={(1, name)}, idle=resting, placed=placed)
-    await job.tick(4)
-    with_idle = dict(store.facts.placed)
-    store.facts = store.facts._replace(idle={}, placed={(1, name): Why.CHAMPION})
-    await job.tick(4)
-
-    assert (1, name) in with_idle
-    assert store.facts.placed.keys() == {(1, name)} ^ {(1, "s1"), (1, "s2")}
-
-
 async def test_a_version_with_a_range_has_gauges_of_what_its_calls_need_and_of_what_is_available():
     ranged = replace(on_one(1, Why.CHAMPION), replicas=Replicas(1, 4))
     store, telemetry, replicas = Store(ranged), MemoryTelemetry(), {1: 2}
@@ -328,3 +311,43 @@ async def test_a_version_with_a_range_has_gauges_of_what_its_calls_need_and_of_w
     assert placed == {(1, "s1"), (1, "s2")}
     assert found == {("visits", "1", "wanted"): 2, ("visits", "1", "available"): 1}
     assert not any(labels[0] == "version_replicas" for labels in telemetry.gauges)
+
+
+async def test_a_server_that_had_no_room_is_another_servers_turn_unless_idle_versions_make_some():
+    store = Store(on_one(1, Why.CHAMPION), ManagedVersion(2, "onnx", frozenset(), may_idle=True))
+    clock = [0.0]
+    job = PlacementJob(store, MemoryTelemetry(), now=lambda: clock[0], idle_seconds=86_400.0)
+    await job.tick(4)
+    ((_, name),) = store.facts.placed
+    placed, resting = {**store.facts.placed, (2, name): Why.ASKED}, {(2, name): Idle(5.0, 5.0)}
+    store.facts = store.facts._replace(placed=placed, idle=resting, available={(2, name)}, without_room={(1, name)})
+    await job.tick(4)
+    waits = set(store.facts.placed)
+
+    store.facts = store.facts._replace(available=set())  # it is unloaded for the other one, which may need more
+    clock[0] = GIVING_WAY_SECONDS
+    await job.tick(4)
+    waits_on = set(store.facts.placed)
+    clock[0] += 1.0
+    await job.tick(4)
+
+    assert waits == waits_on == {(1, name), (2, name)}
+    assert store.facts.placed.keys() - resting == {(1, name)} ^ {(1, "s1"), (1, "s2")}
+
+
+async def test_servers_that_refuse_though_their_rows_have_room_do_not_take_turns_at_once():
+    store, clock = Store(on_one(1, Why.CHAMPION)), [0.0]
+    store.facts = store.facts._replace(servers=[replace(one, room_bytes=600) for one in store.facts.servers])
+    job = PlacementJob(store, MemoryTelemetry(), now=lambda: clock[0])
+
+    for second in range(600):
+        clock[0] = float(second)
+        await job.tick(4)
+        # Both have versions whose size no row has, so each agent refuses within a second what it is given.
+        refused = set(store.facts.placed)
+        store.facts = store.facts._replace(without_room=refused, sizes=dict.fromkeys(refused, 300))
+
+    first, second, third = [[name for _, name in wanted] for wanted, _, _ in store.writes]
+    assert first != second
+    assert first == third
+    assert len(store.facts.placed) == 1
