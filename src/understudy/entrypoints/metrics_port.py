@@ -6,6 +6,7 @@ of all of them, so that scrapes survive any one worker. A process that exposes o
 
 import asyncio
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_address
@@ -15,6 +16,8 @@ REQUEST_SECONDS = 5.0
 longer on a machine that is busy: the scraper has a time-out of its own."""
 MAX_OPEN = 32
 """Connections at a time. A further one takes the place of the oldest that has sent no request yet, or is closed."""
+MAX_ASKED = 8
+"""Callers who wait for the answer to one question; a further one gets a no. Others are answered meanwhile."""
 _MAX_LINE = 8_192
 Questions = Mapping[str, Callable[[], Awaitable[bool]]]
 """What else the port is asked, by method and path (``GET /readyz``): yes is 200, no is 503. Each answers within a bound
@@ -45,6 +48,7 @@ async def metrics_port(
     """
     waiting: dict[asyncio.StreamWriter, None] = {}
     open_connections = 0
+    asking = Counter[str]()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal open_connections
@@ -61,7 +65,7 @@ async def metrics_port(
                 waiting.pop(writer, None)
                 peer = writer.get_extra_info("peername")  # uvloop has none of a caller who has gone
                 may_change = peer is not None and is_near(peer[0])
-                writer.write(await _page(request, exposition, questions or {}, may_change=may_change))
+                writer.write(await _page(request, exposition, questions or {}, asking, may_change=may_change))
                 async with asyncio.timeout(request_seconds):
                     await writer.drain()
         finally:
@@ -84,7 +88,12 @@ async def metrics_port(
 
 
 async def _page(
-    request: bytes, exposition: Callable[[], tuple[bytes, str]], questions: Questions, *, may_change: bool
+    request: bytes,
+    exposition: Callable[[], tuple[bytes, str]],
+    questions: Questions,
+    asking: Counter[str],
+    *,
+    may_change: bool,
 ) -> bytes:
     line = request.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
     if len(line) != 3:  # noqa: PLR2004 - method, path, version
@@ -95,7 +104,7 @@ async def _page(
     if asked in questions:
         if line[0] == "POST" and not may_change:
             return _empty("403 Forbidden")
-        return _empty("200 OK" if await questions[asked]() else "503 Service Unavailable")
+        return _empty("200 OK" if await _answer_to(asked, questions, asking) else "503 Service Unavailable")
     if asked != "GET /metrics":
         return _empty("404 Not Found")
     # In a thread: rendering many series would block the event loop for longer than a predict call may wait.
@@ -104,6 +113,16 @@ async def _page(
         f"HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\ncontent-length: {len(page)}\r\nconnection: close\r\n\r\n"
     )
     return head.encode() + page
+
+
+async def _answer_to(question: str, questions: Questions, asking: Counter[str]) -> bool:
+    if asking[question] >= MAX_ASKED:
+        return False
+    asking[question] += 1
+    try:
+        return await questions[question]()
+    finally:
+        asking[question] -= 1
 
 
 def _empty(status: str) -> bytes:

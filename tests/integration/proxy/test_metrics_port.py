@@ -9,7 +9,7 @@ import uvloop
 from builders import a_version
 
 from understudy.adapters.telemetry.prometheus import COUNTERS, GAUGES, HISTOGRAMS, PrometheusTelemetry
-from understudy.entrypoints.metrics_port import MAX_OPEN, is_this_machine, metrics_port
+from understudy.entrypoints.metrics_port import MAX_ASKED, MAX_OPEN, is_this_machine, metrics_port
 
 
 async def fetch(port: int, request: bytes) -> bytes:
@@ -152,3 +152,36 @@ async def test_what_changes_something_is_for_callers_on_this_machine_alone(is_ne
 )
 def test_a_caller_on_this_machine_is_known_by_its_address(address, is_near):
     assert is_this_machine(address) is is_near
+
+
+async def test_callers_who_wait_for_a_drain_keep_no_other_from_being_answered():
+    is_over, all_wait = asyncio.Event(), asyncio.Event()
+    began: list[None] = []
+
+    async def wait() -> bool:
+        began.append(None)
+        if len(began) == MAX_ASKED:
+            all_wait.set()
+        return await is_over.wait()
+
+    async def is_ready() -> bool:
+        return True
+
+    async def ask(port: int, path: str) -> bytes:
+        return (await fetch(port, f"GET {path} HTTP/1.1\r\n\r\n".encode()))[:12]
+
+    questions = {"GET /drained": wait, "GET /readyz": is_ready}
+    async with (
+        metrics_port("127.0.0.1", 0, lambda: (b"", "text/plain"), questions=questions) as port,
+        asyncio.timeout(30),
+        asyncio.TaskGroup() as group,
+    ):
+        waiting = [group.create_task(ask(port, "/drained")) for _ in range(MAX_ASKED)]
+        await all_wait.wait()
+        further = [await ask(port, "/drained") for _ in range(MAX_OPEN)]
+        others = [await ask(port, path) for path in ("/livez", "/readyz")]
+        is_over.set()
+
+    assert further == [b"HTTP/1.1 503"] * MAX_OPEN
+    assert others == [b"HTTP/1.1 200"] * 2
+    assert [one.result() for one in waiting] == [b"HTTP/1.1 200"] * MAX_ASKED
