@@ -5,6 +5,7 @@ of all of them, so that scrapes survive any one worker. A process that exposes o
 """
 
 import asyncio
+import re
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -21,13 +22,24 @@ MAX_ASKED = 8
 _MAX_LINE = 8_192
 Questions = Mapping[str, Callable[[], Awaitable[bool]]]
 """What else the port is asked, by method and path (``GET /readyz``): yes is 200, no is 503. Each answers within a bound
-of its own. ``POST`` is for callers on this machine alone."""
+of its own. ``POST`` is for callers on this machine alone; a sidecar's proxy is there, and what it passes on is not."""
 
 
-def is_this_machine(address: str) -> bool:
-    """Whether a caller's address is one that only processes of this machine, or of this pod, have."""
+_PASSED_ON = re.compile(
+    rb"\r\n(?:forwarded|via|x-forwarded-[a-z]+|x-envoy-[a-z-]+|x-real-ip|origin)[ \t]*:", re.IGNORECASE
+)
+"""A header that a proxy adds, or the browser of a page from elsewhere."""
+
+
+def is_this_machine(address: str, own: str) -> bool:
+    """Whether a caller's address is one that only processes of this machine, or of this pod, have.
+
+    Args:
+        address: The caller's.
+        own: The one that it called: who has that too is here.
+    """
     parsed = ip_address(address)
-    return (getattr(parsed, "ipv4_mapped", None) or parsed).is_loopback
+    return address == own or (getattr(parsed, "ipv4_mapped", None) or parsed).is_loopback
 
 
 @asynccontextmanager
@@ -38,7 +50,7 @@ async def metrics_port(
     *,
     is_shared: bool = True,
     questions: Questions | None = None,
-    is_near: Callable[[str], bool] = is_this_machine,
+    is_near: Callable[[str, str], bool] = is_this_machine,
     request_seconds: float = REQUEST_SECONDS,
 ) -> AsyncIterator[int]:
     """Serve the metrics while the context lasts; yields the bound port (``port`` may be 0 for a free one).
@@ -64,7 +76,8 @@ async def metrics_port(
                     request = await reader.readuntil(b"\r\n\r\n")
                 waiting.pop(writer, None)
                 peer = writer.get_extra_info("peername")  # uvloop has none of a caller who has gone
-                may_change = peer is not None and is_near(peer[0])
+                own = writer.get_extra_info("sockname")
+                may_change = None not in (peer, own) and is_near(peer[0], own[0]) and not _PASSED_ON.search(request)
                 writer.write(await _page(request, exposition, questions or {}, asking, may_change=may_change))
                 async with asyncio.timeout(request_seconds):
                     await writer.drain()

@@ -139,7 +139,7 @@ async def test_what_changes_something_is_for_callers_on_this_machine_alone(is_ne
 
     questions, page = {"POST /drain": drain}, (b"", "text/plain")
     async with metrics_port(
-        "127.0.0.1", 0, lambda: page, questions=questions, is_near=lambda address: is_near and address == "127.0.0.1"
+        "127.0.0.1", 0, lambda: page, questions=questions, is_near=lambda address, _: is_near and address == "127.0.0.1"
     ) as port:
         assert (await fetch(port, b"POST /drain HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 " + status)
 
@@ -147,11 +147,36 @@ async def test_what_changes_something_is_for_callers_on_this_machine_alone(is_ne
 
 
 @pytest.mark.parametrize(
-    ("address", "is_near"),
-    [("127.0.0.1", True), ("::1", True), ("::ffff:127.0.0.1", True), ("10.0.0.7", False), ("fd00::7", False)],
+    "line", [b"X-Forwarded-For: 10.0.0.7", b"via: 1.1 mesh", b"Forwarded : for=10.0.0.7", b"origin: https://elsewhere"]
 )
-def test_a_caller_on_this_machine_is_known_by_its_address(address, is_near):
-    assert is_this_machine(address) is is_near
+async def test_what_a_proxy_or_a_browser_passes_on_is_no_call_of_this_machine(line):
+    asked: list[bool] = []
+
+    async def drain() -> bool:
+        asked.append(True)
+        return True
+
+    questions = {"POST /drain": drain}
+    async with metrics_port("127.0.0.1", 0, lambda: (b"", "text/plain"), questions=questions) as port:
+        answer = await fetch(port, b"POST /drain HTTP/1.1\r\nhost: x\r\n%b\r\n\r\n" % line)
+
+    assert answer.startswith(b"HTTP/1.1 403 ")
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("address", "own", "is_near"),
+    [
+        ("127.0.0.1", "127.0.0.1", True),
+        ("::1", "::1", True),
+        ("::ffff:127.0.0.1", "::ffff:127.0.0.1", True),
+        ("10.0.0.9", "10.0.0.9", True),  # the agent listens at this address alone
+        ("10.0.0.7", "10.0.0.9", False),
+        ("fd00::7", "fd00::9", False),
+    ],
+)
+def test_a_caller_on_this_machine_is_known_by_its_address(address, own, is_near):
+    assert is_this_machine(address, own) is is_near
 
 
 async def test_callers_who_wait_for_a_drain_keep_no_other_from_being_answered():
