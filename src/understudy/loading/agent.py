@@ -111,13 +111,13 @@ class Agent:
 
     async def tick(self, epoch: Epoch) -> None:
         """Run one round."""
-        was_idle = not self._tasks
+        was_idle, was_validating = not self._tasks, self._is_validating  # what ends meanwhile is in no record yet
         served, problem = await self._ask_server()
         problem = problem or self._refusal.words
         versions = await self._store.look(self._report(problem), epoch)
         await self._without_registry.note(versions)
         _count(self._telemetry, versions, problem)
-        self.lifetime.note(versions, is_validating=any(action is Action.VALIDATE for action, _ in self._tasks.values()))
+        self.lifetime.note(versions, is_validating=was_validating or self._is_validating)
         if served is not None:
             self._absence.end(is_loading=self._is_loading)
         elif self.lifetime.is_draining:
@@ -188,6 +188,10 @@ class Agent:
     @property
     def _is_loading(self) -> bool:
         return any(action is Action.LOAD for action, _ in self._tasks.values())
+
+    @property
+    def _is_validating(self) -> bool:
+        return any(action is Action.VALIDATE for action, _ in self._tasks.values())
 
     def _look_again_while_waiting(self, versions: Sequence[VersionAtServer], *, is_doubted: bool) -> None:
         """Have the next round soon while proxies are waited for, of which no notification says what they have read."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from virtual_time import run_in_virtual_time
@@ -1450,5 +1451,35 @@ def test_a_drained_server_gets_nothing_again_until_its_agent_is_started_anew(tmp
         await world.run_for(5)
 
         assert await world.loaded() == {NAME, NEXT}
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_a_drain_is_not_over_by_a_reading_that_came_before_an_endpoint_of_the_same_moment(tmp_path):
+    async def scenario(world: World) -> None:
+        looking, goes_on = asyncio.Event(), asyncio.Event()
+        check, look = world.validation.check, world.store.look
+
+        async def slow_check(*of: Any, **how: Any) -> str:
+            await looking.wait()
+            return await check(*of, **how)
+
+        async def late_look(*report: Any) -> Any:
+            found = await look(*report)
+            if world.agent.lifetime.is_draining and not looking.is_set():
+                looking.set()  # the validation ends between what was read and what follows from it
+                await goes_on.wait()
+            return found
+
+        world.validation.check, world.store.look = slow_check, late_look  # type: ignore[method-assign]
+        world.store.place(1, Why.CHAMPION, has_role=True)
+        await world.run_for(1)
+        assert world.store.state_of(1) is LoadingState.LOADING
+        world.agent.lifetime.drain()
+        asyncio.get_running_loop().call_later(1.0, goes_on.set)
+        await world.run_for(5)
+
+        assert world.store.has_endpoint(1)
+        assert not await world.agent.lifetime.drained(0.1)
 
     in_a_world(tmp_path, scenario)
