@@ -1,6 +1,7 @@
 """What is TensorFlow Serving's own: its configuration is total, and no call tells of that, or of the server's build."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
@@ -84,6 +85,27 @@ async def test_the_next_agent_drops_nothing_that_the_one_before_has_loaded(world
 
     assert await agent.loaded() == {NAME, OTHER}
     assert world.configured() == {NAME, OTHER}
+
+
+async def test_a_model_whose_name_begins_with_a_dot_stays_loaded_when_another_one_is(world):
+    agent, hidden = world.agent(), served_name(".visits", "1")
+    await agent.load(hidden, world.good, FRAMEWORK)
+
+    await agent.load(OTHER, world.good, FRAMEWORK)
+
+    assert await agent.loaded() == {hidden, OTHER}
+    assert world.configured() == {hidden, OTHER}
+
+
+@pytest.mark.parametrize("name", [b"two\nlines", b"no utf-8 \xff", b".visits~1.part"])
+async def test_a_folder_that_no_agent_has_made_is_asked_for_nowhere(world, name):
+    (world.models / os.fsdecode(name) / "1").mkdir(parents=True)
+    agent = world.agent()
+
+    await agent.load(NAME, world.good, FRAMEWORK)
+
+    assert await agent.loaded() == {NAME}
+    assert world.configured() == {NAME}
 
 
 async def test_the_next_agent_waits_for_a_load_that_the_one_before_has_begun_and_keeps_it(world):

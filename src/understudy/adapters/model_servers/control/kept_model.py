@@ -17,7 +17,7 @@ from understudy.adapters.model_servers.control.repository_layout import SAVED_MO
 from understudy.core.loading.served_name import SERVED_VERSION
 
 FOLDER: Final = ".keep"
-"""Below the folder of the models, of which none has a name that begins with a dot."""
+"""Below the folder of the models, of which none is called so."""
 WORK_SECONDS: Final = 10.0
 MAX_KEPT: Final = 8
 """Models of starts before, each of which the server may have still."""

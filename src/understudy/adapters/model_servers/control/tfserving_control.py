@@ -28,7 +28,7 @@ from understudy.adapters.model_servers.control.repository_control import LOAD_SE
 from understudy.adapters.model_servers.control.repository_folder import RepositoryFolder
 from understudy.adapters.model_servers.control.repository_layout import LAYOUTS
 from understudy.adapters.model_servers.control.server_start import ServerStart
-from understudy.core.loading.served_name import SERVED_VERSION
+from understudy.core.loading.served_name import SERVED_VERSION, is_served_name
 from understudy.errors import LoadRefused, ServerNotManageable
 
 NOT_YET_SECONDS: Final = 5.0
@@ -204,4 +204,6 @@ class TfServingControl:
         return {name: status for name, status in zip(names, statuses, strict=True) if status is not None}
 
     def _names(self) -> list[str]:
-        return [path.parent.name for path in self._folder.glob(f"[!.]*/{SERVED_VERSION}")]
+        """Return what agents have put there whole; a model's own name may begin with a dot."""
+        there = [path.parent.name for path in self._folder.glob(f"*/{SERVED_VERSION}")]
+        return [name for name in there if is_served_name(name)]
