@@ -312,6 +312,7 @@ def _lacking(record: VersionLoadingRecord, servers: Sequence[ServerRecord]) -> s
             or ("" if one.state == LoadingState.AVAILABLE else one.state or "waiting")
         )
         words += [f"{one.server}: {at}"] if at else []
+    words += [f"{name}: no monitor has given it the version yet" for name in _not_given(record, servers)]
     return f"; {first_names(words, MAX_NAMED, '; ')}" if words else ""
 
 
@@ -319,16 +320,23 @@ def is_loaded(record: VersionLoadingRecord, servers: Sequence[ServerRecord] = ()
     """Whether every server of the group that is to have a version has it, and at least one is.
 
     Of a version that is to be on some of them it is whether so many have it, at the least. What is recorded of a server
-    that does not answer, or whose agent is silent, is of before.
+    that does not answer, or whose agent is silent, is of before. One that the leading monitor has not given the version
+    yet counts as one that does not have it: the decision comes a moment after the wish.
     """
     troubled = {server.name for server in servers if server_trouble(server)}
     waited_for = _waited_for(record)
     if record.replicas is not None:
         there = [one for one in waited_for if one.state == LoadingState.AVAILABLE and one.server not in troubled]
         return len(there) >= record.replicas.least
-    return bool(waited_for) and all(
-        one.state == LoadingState.AVAILABLE and one.server not in troubled for one in waited_for
-    )
+    have_it = all(one.state == LoadingState.AVAILABLE and one.server not in troubled for one in waited_for)
+    return bool(waited_for) and have_it and not _not_given(record, servers)
+
+
+def _not_given(record: VersionLoadingRecord, servers: Sequence[ServerRecord]) -> list[str]:
+    """Return the servers that are to have a version as all of its group do, and have not been given it yet."""
+    given = {one.server for one in _waited_for(record)}
+    there = [one.name for one in servers if one.group_name == record.group_name and not server_trouble(one)]
+    return [name for name in there if name not in given] if record.replicas is None else []
 
 
 def has_given_up(record: VersionLoadingRecord) -> bool:

@@ -94,6 +94,21 @@ def test_a_version_is_loaded_once_every_server_of_its_group_that_is_to_have_it_h
     assert not is_loaded(a_record(at_server(), at_server(server="onnx-1", state="LOADING")))
 
 
+def test_a_version_is_not_loaded_while_a_server_of_its_group_has_not_been_given_it_yet():
+    record = a_record(at_server(), at_server(server="onnx-1", why=None, state="END"))
+    there = ServerRecord("onnx-0", "onnx", "a:1", "", "", 3.0, wanted=1, available=1, failed=0)
+    undecided = there._replace(name="onnx-1")
+    other_group, silent, away = (
+        undecided._replace(group_name="demo"),
+        undecided._replace(seen_seconds=900.0),
+        undecided._replace(problem="E215 away"),
+    )
+
+    assert not is_loaded(record, [there, undecided])
+    assert is_loaded(record._replace(replicas=Replicas(1, 1)), [there, undecided])
+    assert is_loaded(record, [there, other_group, silent, away])
+
+
 def test_a_version_for_some_servers_is_loaded_once_so_many_have_it_and_it_is_said_where_fewer_were_given_it():
     one = a_record(at_server())._replace(replicas=Replicas(2, 3))
     two = one._replace(servers=(at_server(), at_server(server="onnx-1"), at_server(server="onnx-2", state="LOADING")))
