@@ -103,6 +103,7 @@ async def test_a_load_that_waited_in_vain_says_what_each_server_is_at(understudy
 
     assert done.code == 1
     assert "onnx-0: E214 it needs 90 MiB, and 20 MiB are left" in done.said
+    assert done.said.count("waiting: onnx-0: E214 it needs 90 MiB") == 1
 
 
 async def test_a_digest_that_no_agent_could_compare_is_refused(database_url):

@@ -16,7 +16,7 @@ from understudy.entrypoints.cli.shared.session import with_control_plane, with_r
 from understudy.entrypoints.cli.shared.times import when_words
 from understudy.entrypoints.cli.version.check import check
 from understudy.entrypoints.cli.version.diff import diff
-from understudy.entrypoints.cli.version.loading import load, servers_text, unload
+from understudy.entrypoints.cli.version.loading import load, replicas_text, servers_text, unload
 from understudy.entrypoints.cli.version.record_text import status_facts, version_facts
 from understudy.entrypoints.cli.version.register import register
 from understudy.entrypoints.cli.version.tensors_text import tensors_text
@@ -152,7 +152,7 @@ def show_version(
     parts = [facts([*version_facts(record, pinned), *status_facts(record)]), *tensors_text(record)]
     document = {"version": version_document(record), "loading": None}
     if loading is not None:
-        parts += servers_text(loading, servers)
+        parts += [*servers_text(loading, servers), *replicas_text(loading, servers)]
         document["loading"] = loading_document(loading)
     show(document, head, *parts, as_json=as_json)
 

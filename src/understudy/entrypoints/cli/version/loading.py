@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from shlex import quote
 from typing import Annotated, Final
 
@@ -23,6 +23,7 @@ from understudy.entrypoints.cli.shared.rendering import Column, a_table, advise,
 from understudy.entrypoints.cli.shared.session import with_control_plane
 from understudy.entrypoints.cli.shared.times import ago, seconds_of
 from understudy.entrypoints.documents.loading import loading_document
+from understudy.errors import NothingFits
 from understudy.ports.loading.loading_registry import (
     ServerRecord,
     VersionAtServerRecord,
@@ -100,7 +101,7 @@ def load(
         if not as_json:
             advise(*(line.plain for line in group_warnings(made.group_name, made.groups)))
         known = await _with_servers(loading, made, patience)
-        made, servers = await _until_loaded(loading, known, patience)
+        made, servers = await _until_loaded(loading, known, patience, None if as_json else advise)
         problem = await unanswered(control_plane, model, version) if is_loaded(made, servers) else ""
         return made, servers, problem
 
@@ -110,6 +111,7 @@ def load(
     head = Text(f"{said}; nothing was written." if dry_run else f"{said}.", "bold")
     then = f"→ understudy version show {quote(model)} {quote(version)} says where it is loaded"
     texts = [*group_warnings(record.group_name, record.groups), *servers_text(record, servers)]
+    texts += _decision_texts(record, servers) if not dry_run or _are_too_few(record, servers) else []
     if problem:
         texts.append(Text("✖ ", "red").append(f"it answers no example call: {problem}"))
         then = f"→ understudy version check {quote(model)} {quote(version)} says more"
@@ -193,21 +195,60 @@ def servers_text(record: VersionLoadingRecord, servers: Sequence[ServerRecord] =
         for server in record.servers
     ]
     failures = [_failure_text(server) for server in record.servers if server.error_code]
-    failures += _too_few_texts(record)
     away = [Text(server_trouble_line(troubles[one.server]), "red") for one in record.servers if one.server in troubles]
-    number = [] if record.replicas is None else [Text(f"It is to be on {_servers_words(record)}.", "dim")]
-    return [a_table(columns, rows), *number, *away, *failures, *_validation_texts(record)]
+    return [a_table(columns, rows), *away, *failures, *_validation_texts(record)]
 
 
-def _too_few_texts(record: VersionLoadingRecord) -> list[Text]:
-    """Return a line where fewer servers have been given a version than are to have it."""
-    if record.replicas is None or not any(one.why for one in record.servers):
+def replicas_text(record: VersionLoadingRecord, servers: Sequence[ServerRecord]) -> list[Text]:
+    """Return on how many servers a version is to be that is for some of its group, and whether too few have it."""
+    if record.replicas is None:
         return []
-    given = len(_waited_for(record))
-    if given >= record.replicas.least:
+    is_wanted = any(one.why for one in record.servers)
+    number = f"{'It is to be' if is_wanted else 'Once it is wanted, it is to be'} on {_servers_words(record)}."
+    too_few = [_problem_text(_too_few_words(record, servers))] if is_wanted and _too_few(record) else []
+    return [Text(number, "dim"), *too_few]
+
+
+def _decision_texts(record: VersionLoadingRecord, servers: Sequence[ServerRecord]) -> list[Text]:
+    """Return what is known the moment after a wish: the leading monitor has not said yet which servers get it.
+
+    A group that has too few servers needs no decision.
+    """
+    if not _too_few(record):
         return []
-    what = f"E214 {given} of {_servers_words(record)} have been given it: no other one has room, or none is there"
-    return [Text("✖ ", "red").append(what)]
+    if _are_too_few(record, servers):
+        return [_problem_text(_too_few_words(record, servers))]
+    given = f"{len(_waited_for(record))} of {_servers_words(record)} have been given it so far"
+    return [Text(f"{given}; the monitor that leads chooses the others within seconds.", "dim")]
+
+
+def _problem_text(words: str) -> Text:
+    return Text("✖ ", "red").append(words)
+
+
+def _too_few(record: VersionLoadingRecord) -> bool:
+    """Whether fewer servers have been given a version than are to have it."""
+    return record.replicas is not None and len(_waited_for(record)) < record.replicas.least
+
+
+def _are_too_few(record: VersionLoadingRecord, servers: Sequence[ServerRecord]) -> bool:
+    """Whether the group has fewer servers that answer than are to have a version."""
+    return record.replicas is not None and len(_answering(record, servers)) < record.replicas.least
+
+
+def _too_few_words(record: VersionLoadingRecord, servers: Sequence[ServerRecord]) -> str:
+    """Return why fewer servers have been given a version than are to have it, and what can be done about it."""
+    there = len(_answering(record, servers))
+    why, more = "no other one has room", "make room, start a further server"
+    if _are_too_few(record, servers):
+        why, more = f"the group has {there} that {'answers' if there == 1 else 'answer'}", "start a further one"
+    given = f"{NothingFits.code} {len(_waited_for(record))} of {_servers_words(record)} have been given it"
+    return f"{given}: {why}; {more}, or ask for fewer by --replicas"
+
+
+def _answering(record: VersionLoadingRecord, servers: Sequence[ServerRecord]) -> list[str]:
+    """Return the servers of a version's group that answer their agents."""
+    return [one.name for one in servers if one.group_name == record.group_name and not server_trouble(one)]
 
 
 def _state_text(recorded: VersionAtServerRecord, in_trouble: ServerRecord | None) -> str | Text:
@@ -234,7 +275,9 @@ def _validation_texts(record: VersionLoadingRecord) -> list[RenderableType]:
 
 
 def _failure_text(server: VersionAtServerRecord) -> Text:
-    return Text(f"{server.server}: {server.error_code} {server.error} (attempt {server.attempt})", "red")
+    # What has no room is no attempt: nothing of it was tried.
+    attempt = f" (attempt {server.attempt})" if server.attempt else ""
+    return Text(f"{server.server}: {server.error_code} {server.error}{attempt}", "red")
 
 
 def group_warnings(group: str, known: Sequence[str] | None) -> list[Text]:
@@ -275,17 +318,29 @@ def _no_servers(record: VersionLoadingRecord, known: Sequence[str]) -> CommandRe
 
 
 async def _until_loaded(
-    loading: VersionLoading, record: VersionLoadingRecord, seconds: float
+    loading: VersionLoading, record: VersionLoadingRecord, seconds: float, tell: Callable[[str], None] | None
 ) -> tuple[VersionLoadingRecord, Sequence[ServerRecord]]:
     """Look again until every server has the version, or one will not try again; for so many seconds at most.
+
+    Args:
+        loading: Where it is asked.
+        record: What is known by now.
+        seconds: Longest wait.
+        tell: Called with what it waits for, once for each cause: a person would see nothing for minutes. ``None``:
+            a program reads the result alone.
 
     Raises:
         CommandRefused: That took longer; the message says what each server that does not have it lacks.
     """
     servers = await loading.list_servers()
+    told: set[str] = set()
     try:
         async with asyncio.timeout(seconds):
             while not is_loaded(record, servers) and not has_given_up(record):
+                for cause, line in obstacles(record, servers).items():
+                    if tell is not None and cause not in told:
+                        tell(line)
+                        told.add(cause)
                 await asyncio.sleep(LOOK_SECONDS)
                 record = await loading.show(record.model_name, record.version) or record
                 servers = await loading.list_servers()
@@ -298,6 +353,21 @@ async def _until_loaded(
             " server list whether an agent is there; --timeout says how long to wait.",
         ) from None
     return record, servers
+
+
+def obstacles(record: VersionLoadingRecord, servers: Sequence[ServerRecord]) -> Mapping[str, str]:
+    """Return what keeps a version from being loaded for now, in words for each cause.
+
+    A cause is a server with its error's code: the figures of a text change from one attempt to the next.
+    """
+    found = {"number": f"waiting: {_too_few_words(record, servers)}"} if _are_too_few(record, servers) else {}
+    troubles = {server.name: server_trouble(server) for server in servers}
+    for one in _waited_for(record):
+        if trouble := troubles.get(one.server):
+            found[f"{one.server} away"] = f"waiting: {one.server}: {trouble}"
+        elif one.error_code:
+            found[f"{one.server} {one.error_code}"] = f"waiting: {one.server}: {one.error_code} {one.error}"
+    return found
 
 
 def _lacking(record: VersionLoadingRecord, servers: Sequence[ServerRecord]) -> str:
@@ -313,6 +383,7 @@ def _lacking(record: VersionLoadingRecord, servers: Sequence[ServerRecord]) -> s
         )
         words += [f"{one.server}: {at}"] if at else []
     words += [f"{name}: no monitor has given it the version yet" for name in _not_given(record, servers)]
+    words += [_too_few_words(record, servers)] if _too_few(record) else []
     return f"; {first_names(words, MAX_NAMED, '; ')}" if words else ""
 
 
@@ -335,8 +406,7 @@ def is_loaded(record: VersionLoadingRecord, servers: Sequence[ServerRecord] = ()
 def _not_given(record: VersionLoadingRecord, servers: Sequence[ServerRecord]) -> list[str]:
     """Return the servers that are to have a version as all of its group do, and have not been given it yet."""
     given = {one.server for one in _waited_for(record)}
-    there = [one.name for one in servers if one.group_name == record.group_name and not server_trouble(one)]
-    return [name for name in there if name not in given] if record.replicas is None else []
+    return [name for name in _answering(record, servers) if name not in given] if record.replicas is None else []
 
 
 def has_given_up(record: VersionLoadingRecord) -> bool:

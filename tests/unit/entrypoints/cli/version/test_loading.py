@@ -9,7 +9,14 @@ from rich.console import Console
 
 from understudy.core.loading.replicas import EVERY_SERVER, Replicas
 from understudy.entrypoints.cli.shared.errors import CommandRefused
-from understudy.entrypoints.cli.version.loading import has_given_up, is_loaded, require_replicas, servers_text
+from understudy.entrypoints.cli.version.loading import (
+    has_given_up,
+    is_loaded,
+    obstacles,
+    replicas_text,
+    require_replicas,
+    servers_text,
+)
 from understudy.entrypoints.documents.loading import loading_document
 from understudy.ports.loading.loading_registry import (
     ServerRecord,
@@ -64,6 +71,10 @@ def test_a_failure_is_shown_with_its_code_the_servers_words_and_the_attempt():
     assert "onnx-0: E217 the model server says: no model (attempt 3)" in said(a_record(failed))
 
 
+def test_what_was_not_tried_for_want_of_room_is_shown_without_an_attempt():
+    assert said(a_record(at_server(state="ERROR", error_code="E214", error="no room"))).rstrip().endswith("no room")
+
+
 def test_a_version_at_a_server_that_does_not_answer_is_not_shown_as_available():
     fine = ServerRecord("onnx-0", "onnx", "10.0.0.7:8500", "understudy 1", "", 3.0, wanted=1, available=1, failed=0)
     away = fine._replace(problem="E215 the model server's control at 10.0.0.7:8501: connection refused")
@@ -109,17 +120,48 @@ def test_a_version_is_not_loaded_while_a_server_of_its_group_has_not_been_given_
     assert is_loaded(record, [there, other_group, silent, away])
 
 
-def test_a_version_for_some_servers_is_loaded_once_so_many_have_it_and_it_is_said_where_fewer_were_given_it():
+def test_a_version_for_some_servers_is_loaded_once_so_many_have_it():
     one = a_record(at_server())._replace(replicas=Replicas(2, 3))
     two = one._replace(servers=(at_server(), at_server(server="onnx-1"), at_server(server="onnx-2", state="LOADING")))
     away = ServerRecord("onnx-1", "onnx", "a:1", "", "E215 away", 3.0, wanted=1, available=1, failed=0)
 
     assert [is_loaded(one), is_loaded(two), is_loaded(two, [away])] == [False, True, False]
-    given = "E214 1 of 2..3 servers of onnx have been given it: no other one has room, or none is there"
-    assert given in " ".join(said(one).split())
-    assert "E214" not in said(two)
-    assert "It is to be on 2..3 servers of onnx." in said(two)
     assert loading_document(one)["replicas"] == "2..3"
+
+
+def test_it_is_said_whether_servers_are_missing_or_have_no_room_where_too_few_have_been_given_a_version():
+    one = a_record(at_server())._replace(replicas=Replicas(2, 3))
+    two = one._replace(servers=(at_server(), at_server(server="onnx-1")))
+    there = ServerRecord("onnx-0", "onnx", "a:1", "", "", 3.0, wanted=1, available=1, failed=0)
+    away = there._replace(name="onnx-1", problem="E215 away")
+
+    def lines(record: VersionLoadingRecord, *servers: ServerRecord) -> list[str]:
+        return [line.plain for line in replicas_text(record, servers)]
+
+    assert lines(a_record(at_server()), there) == []
+    assert lines(two, there) == ["It is to be on 2..3 servers of onnx."]
+    assert lines(one._replace(servers=[at_server(why=None)]), there) == [
+        "Once it is wanted, it is to be on 2..3 servers of onnx."
+    ]
+    given = "✖ E214 1 of 2..3 servers of onnx have been given it: "
+    assert lines(one, there, there._replace(name="onnx-1"))[1:] == [
+        f"{given}no other one has room; make room, start a further server, or ask for fewer by --replicas"
+    ]
+    assert lines(one, there, away, there._replace(name="models-a", group_name="demo"))[1:] == [
+        f"{given}the group has 1 that answers; start a further one, or ask for fewer by --replicas"
+    ]
+
+
+def test_what_a_load_waits_for_is_told_by_its_cause_and_not_by_its_figures():
+    short = at_server(state="ERROR", error_code="E214", error="17 MiB are left", will_retry=True)
+    there = ServerRecord("onnx-0", "onnx", "a:1", "", "", 3.0, wanted=1, available=1, failed=0)
+    away = there._replace(problem="E215 nothing listens")
+
+    assert obstacles(a_record(at_server(state="LOADING")), [there]) == {}
+    assert obstacles(a_record(short), [there]) == {"onnx-0 E214": "waiting: onnx-0: E214 17 MiB are left"}
+    assert obstacles(a_record(short._replace(error="16 MiB are left")), [there]).keys() == {"onnx-0 E214"}
+    assert obstacles(a_record(short), [away]) == {"onnx-0 away": "waiting: onnx-0: control refused (E215)"}
+    assert "the group has 1 that answers" in obstacles(a_record()._replace(replicas=Replicas(2, 2)), [there])["number"]
 
 
 def test_a_proxy_that_takes_no_notice_of_a_number_of_servers_is_named():
