@@ -259,11 +259,23 @@ async def test_a_state_with_the_name_of_its_enum_before_it_is_understood(triton)
 async def test_how_the_server_is_to_be_started_is_said_for_its_kind(tmp_path, kind, command):
     control = RepositoryControl(f"127.0.0.1:{free_port()}", RepositoryFolder(tmp_path), kind)
 
-    with pytest.raises(ServerNotManageable) as refused:
+    with pytest.raises(ServerNotManageable, match=r"nothing listens there$") as refused:
         await control.loaded()
 
     assert command in refused.value.next_step
     await control.close()
+
+
+async def test_a_port_for_grpc_is_said_to_be_another_kind_of_server_than_torchserve(tmp_path):
+    port = free_port()
+    serving = TfServingLike(port)
+    await serving.start()
+    control = TorchServeControl(f"127.0.0.1:{port}", tmp_path)
+
+    with pytest.raises(ServerNotManageable, match="it may be another kind of server than UNDERSTUDY_SERVER_KIND says"):
+        await control.describe()
+    await control.close()
+    await serving.stop()
 
 
 async def test_no_file_is_copied_for_a_server_in_another_mode(triton, tmp_path):

@@ -18,7 +18,7 @@ from understudy.adapters._proto.understudy_tfserving_pb2 import (
     ReloadConfigRequest,
     ReloadConfigResponse,
 )
-from understudy.adapters.model_servers.control.repository_control import ASK_SECONDS, MAX_SAID
+from understudy.adapters.model_servers.control.repository_control import ASK_SECONDS, MAX_SAID, why_refused
 from understudy.core.loading.served_name import SERVED_VERSION
 from understudy.errors import ServerNotManageable
 
@@ -96,8 +96,8 @@ class ModelService:
         return answer
 
     def _not_manageable(self, refused: grpc.aio.AioRpcError) -> ServerNotManageable:
-        said = _words(refused.details() or refused.code().name)
-        return ServerNotManageable(f"the model server's control at {self._target}: {said}", hint=STARTED)
+        what = f"the model server's control at {self._target}: {why_refused(refused)}"
+        return ServerNotManageable(what, hint=STARTED)
 
 
 def as_said(said: str) -> str:

@@ -29,6 +29,7 @@ from understudy.adapters._proto.understudy_oip_pb2 import (
     ServerMetadataResponse,
 )
 from understudy.adapters.model_servers.control.repository_folder import RepositoryFolder
+from understudy.adapters.model_servers.status import why_no_connection
 from understudy.errors import LoadRefused, ServerNotManageable
 
 ASK_SECONDS: Final = 2.0
@@ -40,6 +41,7 @@ LOOK_SECONDS: Final = 0.25
 """Pause between two looks at a model that is being loaded or dropped."""
 MAX_SAID: Final = 300
 """Characters of the server's words in an error."""
+ANOTHER_KIND: Final = "; it may be another kind of server than UNDERSTUDY_SERVER_KIND says"
 NAMES: Final = {"understudy": "understudy-modelserver", "mlserver": "mlserver", "triton": "triton"}
 """What servers call themselves, by ``UNDERSTUDY_SERVER_KIND``."""
 STARTED: Final = {
@@ -163,7 +165,7 @@ class RepositoryControl:
         try:
             answer: bytes = await call(request.SerializeToString(), timeout=seconds)
         except grpc.aio.AioRpcError as refused:
-            said = _words(refused.details() or refused.code().name)
+            said = why_refused(refused)
             if refused.code() in _IS_AWAY or seconds == ASK_SECONDS:
                 advice = "; start it with --model-control-mode=explicit" if _NOT_ALLOWED in said else ""
                 what = f"the model server's control at {self._target}: {said}{advice}"
@@ -181,6 +183,12 @@ def _is_ready(model: RepositoryIndexResponse.ModelIndex) -> bool:
 def _state_of(model: RepositoryIndexResponse.ModelIndex) -> str:
     # MLServer 1.7 on Python 3.11 or newer writes its enum's name before the state.
     return model.state.removeprefix("State.")
+
+
+def why_refused(refused: grpc.aio.AioRpcError) -> str:
+    """Return in one line why a call to a server's control failed; gRPC's own words of a refused connection are long."""
+    said = why_no_connection(refused) or _words(refused.details() or refused.code().name)
+    return f"{said}{ANOTHER_KIND}" if refused.code() is grpc.StatusCode.UNIMPLEMENTED else said
 
 
 def _words(said: str) -> str:

@@ -21,6 +21,7 @@ import httpx2
 
 from understudy.adapters.artifacts.bounded_thread import go_on_unless, in_bounded_thread
 from understudy.adapters.model_servers.control.repository_control import (
+    ANOTHER_KIND,
     ASK_SECONDS,
     LOAD_SECONDS,
     MAX_SAID,
@@ -154,7 +155,9 @@ class TorchServeControl:
             if seconds == ASK_SECONDS:
                 raise ServerNotManageable(f"{where} does not answer within {seconds:g} s", hint=STARTED) from None
             raise LoadRefused(f"the model server has not done it after {seconds:g} s") from None
-        except (httpx2.TransportError, ValueError) as problem:
+        except (httpx2.RemoteProtocolError, ValueError) as problem:
+            raise ServerNotManageable(f"{where}: {_words(str(problem))}{ANOTHER_KIND}", hint=STARTED) from None
+        except httpx2.TransportError as problem:
             raise ServerNotManageable(f"{where}: {_words(str(problem) or 'no answer')}", hint=STARTED) from None
         if answer.is_success:
             return found
