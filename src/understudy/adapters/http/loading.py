@@ -62,7 +62,8 @@ class HttpLoading:
     async def list_servers(self) -> Sequence[ServerRecord]:
         """Return the model servers with an agent."""
         found = (await self._client.get("/v1/registry/servers"))["servers"]
-        return [ServerRecord(**{name: one[name] for name in ServerRecord._fields}) for one in found]
+        # A proxy of the release before does not say whether a server is draining.
+        return [ServerRecord(**{name: one[name] for name in ServerRecord._fields if name in one}) for one in found]
 
     async def _changed(
         self, model_name: str, version: str, verb: str, actor: Actor, asked: Mapping[str, str], *, dry_run: bool

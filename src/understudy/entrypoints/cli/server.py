@@ -42,7 +42,8 @@ def list_servers(*, as_json: AsJson = False) -> None:
     text = a_table(SERVER_COLUMNS, rows) if rows else "No agent has reported: understudy serve agent runs one."
     # Of the whole words a column would take the whole width: they stand below the table.
     troubles = [Text(server_trouble_line(server), "red") for server in servers if server_trouble(server)]
-    show({"servers": [server._asdict() for server in servers]}, text, *troubles, as_json=as_json)
+    failed = ["→ understudy doctor names what is not loaded, and why"] if any(one.failed for one in servers) else []
+    show({"servers": [server._asdict() for server in servers]}, text, *troubles, *failed, as_json=as_json)
 
 
 @app.command()
@@ -54,8 +55,10 @@ def drain(
 ) -> None:
     """Take back every endpoint of a model server that is about to end, and wait until no proxy can call it.
 
-    The last endpoint of a version with a role stays until another server has one. The wait ends after
-    UNDERSTUDY_SERVER_DRAIN_SECONDS, with exit code 1. The agent begins again only when it is started anew.
+    The last endpoint of a version with a role stays until another server has one.
+
+    The wait ends after UNDERSTUDY_SERVER_DRAIN_SECONDS, with exit code 1. The agent begins again only when it is
+    started anew. Of several agents on a machine it is the one at UNDERSTUDY_AGENT_METRICS_PORT.
     """
     if not of_itself:
         raise CommandRefused(
@@ -81,7 +84,10 @@ def drain(
             f"proxies may still call the server {seconds:g} s after its drain began",
             "The last endpoint of a version with a role stays: understudy server list shows the other servers.",
         )
-    typer.echo("No proxy calls the server any more.")
+    typer.echo(
+        f"No proxy calls the server of the agent at {near}:{port} any more: stop the two. An agent that is started anew"
+        " has it load again."
+    )
 
 
 def _near(host: str) -> str:
@@ -122,5 +128,5 @@ def server_row(server: ServerRecord) -> tuple[str | Text, ...]:
         str(server.wanted),
         Text(f"was {server.available}", "yellow") if trouble else str(server.available),
         str(server.failed),
-        Text(trouble, "red") if trouble else "ok",
+        Text(trouble, "red") if trouble else "draining" if server.is_draining else "ok",
     )

@@ -23,6 +23,8 @@ class ServerRecord(NamedTuple):
     available: int
     """How many of them it has, with their endpoint."""
     failed: int
+    is_draining: bool = False
+    """Whether it ends: its agent takes every version from it, and gives it none until it is started anew."""
 
 
 class VersionAtServerRecord(NamedTuple):

@@ -115,6 +115,9 @@ def judge_agents(servers: Sequence[ServerRecord]) -> list[Finding]:
 
 def _judge_agent(server: ServerRecord) -> Finding:
     name = f"server {server.name}"
+    if server.is_draining:
+        what = f"draining: it is given no version until its agent is started anew, at {server.target}"
+        return Finding(name, State.GOOD, what)
     if server.seen_seconds > SILENT_SECONDS:
         what = f"its agent has been silent for {duration_words(server.seen_seconds)}"
         what += "; proxies call it only for what no other server has" if server.seen_seconds > DROPPED_SECONDS else ""

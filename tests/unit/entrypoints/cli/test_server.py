@@ -48,6 +48,10 @@ def test_a_healthy_server_is_shown_as_it_was():
     assert server_row(FINE)[-3:] == ("4", "0", "ok")
 
 
+def test_a_server_that_ends_is_not_shown_as_one_that_only_has_less():
+    assert server_row(FINE._replace(is_draining=True, available=0))[-3:] == ("0", "0", "draining")
+
+
 def test_the_whole_words_of_a_server_are_told_below_the_table():
     assert server_trouble_line(AWAY) == f"onnx-0 did not answer its agent 1 s ago: {AWAY.problem}"
     assert "silent for 1 m 30 s; it last said: E215" in server_trouble_line(AWAY._replace(seen_seconds=90.0))

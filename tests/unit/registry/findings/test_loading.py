@@ -69,8 +69,13 @@ def test_a_champion_that_no_call_can_reach_is_a_problem_and_all_else_that_is_mis
             "its agent has been silent for 1 m 30 s; proxies call it only for what no other server has",
         ),
         (SERVER._replace(problem="E215 it is off"), State.WARNING, "E215 it is off"),
+        (
+            SERVER._replace(is_draining=True, seen_seconds=90),
+            State.GOOD,
+            "draining: it is given no version until its agent is started anew, at 10.0.0.7:8500",
+        ),
     ],
-    ids=["good", "silent", "silent for a minute and a half", "off"],
+    ids=["good", "silent", "silent for a minute and a half", "off", "ended after a drain"],
 )
 def test_a_server_is_worth_a_look_while_its_agent_is_silent_or_its_control_is_away(server, state, said):
     (finding,) = judge_agents([server])

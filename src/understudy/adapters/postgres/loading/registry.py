@@ -97,9 +97,12 @@ _SERVERS = """
     SELECT name, group_name, target, build, problem, extract(epoch FROM now() - seen_at)::float8 AS seen_seconds,
            (SELECT count(*) FROM Placement WHERE server = name AND idle_since IS NULL) AS wanted,
            (SELECT count(*) FROM LoadedVersion WHERE server = name AND state = 'AVAILABLE') AS available,
-           (SELECT count(*) FROM LoadedVersion WHERE server = name AND state = 'ERROR') AS failed
+           (SELECT count(*) FROM LoadedVersion WHERE server = name AND state = 'ERROR') AS failed,
+           coalesce(room_bytes = 0, false) AS is_draining
     FROM ModelServer ORDER BY group_name, name
 """
+_AT = "CASE WHEN room_bytes = 0 THEN 'draining' ELSE nullif(loaded.state, 'END') END"
+"""What a server that does not have a version is at: one that dropped it once, and is to have it, has not begun."""
 _MISSING = f"""
     SELECT wanted.id, model_name, version, wanted.group_name, reasons, live.servers, live.without,
            live.replicas, live.has, replicas_min,
@@ -111,7 +114,7 @@ _MISSING = f"""
           WHERE $1::text IS NULL OR version.model_name = $1) AS wanted
     CROSS JOIN LATERAL (
         SELECT count(*) AS servers, array_agg(
-            concat_ws(' ', name || ':', coalesce(loaded.state, 'nothing has begun'), loaded.error_code, loaded.error)
+            concat_ws(' ', name || ':', coalesce({_AT}, 'nothing has begun'), loaded.error_code, loaded.error)
             ORDER BY name) FILTER (WHERE loaded.state IS DISTINCT FROM 'AVAILABLE'
                                    AND (replicas_min IS NULL OR placed.server IS NOT NULL)) AS without,
                least(replicas_max, greatest(replicas_min, count(placed))) AS replicas,

@@ -205,7 +205,7 @@ def replicas_text(record: VersionLoadingRecord, servers: Sequence[ServerRecord])
         return []
     is_wanted = any(one.why for one in record.servers)
     number = f"{'It is to be' if is_wanted else 'Once it is wanted, it is to be'} on {_servers_words(record)}."
-    too_few = [_problem_text(_too_few_words(record, servers))] if is_wanted and _too_few(record) else []
+    too_few = [_problem_text(_too_few_words(record, servers))] if is_wanted and _too_few(record, servers) else []
     return [Text(number, "dim"), *too_few]
 
 
@@ -214,11 +214,11 @@ def _decision_texts(record: VersionLoadingRecord, servers: Sequence[ServerRecord
 
     A group that has too few servers needs no decision.
     """
-    if not _too_few(record):
+    if not _too_few(record, servers):
         return []
     if _are_too_few(record, servers):
         return [_problem_text(_too_few_words(record, servers))]
-    given = f"{len(_waited_for(record))} of {_servers_words(record)} have been given it so far"
+    given = f"{len(_waited_for(record, servers))} of {_servers_words(record)} have been given it so far"
     return [Text(f"{given}; the monitor that leads chooses the others within seconds.", "dim")]
 
 
@@ -226,9 +226,9 @@ def _problem_text(words: str) -> Text:
     return Text("✖ ", "red").append(words)
 
 
-def _too_few(record: VersionLoadingRecord) -> bool:
+def _too_few(record: VersionLoadingRecord, servers: Sequence[ServerRecord]) -> bool:
     """Whether fewer servers have been given a version than are to have it."""
-    return record.replicas is not None and len(_waited_for(record)) < record.replicas.least
+    return record.replicas is not None and len(_waited_for(record, servers)) < record.replicas.least
 
 
 def _are_too_few(record: VersionLoadingRecord, servers: Sequence[ServerRecord]) -> bool:
@@ -242,13 +242,14 @@ def _too_few_words(record: VersionLoadingRecord, servers: Sequence[ServerRecord]
     why, more = "no other one has room", "make room, start a further server"
     if _are_too_few(record, servers):
         why, more = f"the group has {there} that {'answers' if there == 1 else 'answer'}", "start a further one"
-    given = f"{NothingFits.code} {len(_waited_for(record))} of {_servers_words(record)} have been given it"
+    given = f"{NothingFits.code} {len(_waited_for(record, servers))} of {_servers_words(record)} have been given it"
     return f"{given}: {why}; {more}, or ask for fewer by --replicas"
 
 
 def _answering(record: VersionLoadingRecord, servers: Sequence[ServerRecord]) -> list[str]:
     """Return the servers of a version's group that answer their agents."""
-    return [one.name for one in servers if one.group_name == record.group_name and not server_trouble(one)]
+    there = [one for one in servers if one.group_name == record.group_name and not one.is_draining]
+    return [one.name for one in there if not server_trouble(one)]
 
 
 def _state_text(recorded: VersionAtServerRecord, in_trouble: ServerRecord | None) -> str | Text:
@@ -362,7 +363,7 @@ def obstacles(record: VersionLoadingRecord, servers: Sequence[ServerRecord]) -> 
     """
     found = {"number": f"waiting: {_too_few_words(record, servers)}"} if _are_too_few(record, servers) else {}
     troubles = {server.name: server_trouble(server) for server in servers}
-    for one in _waited_for(record):
+    for one in _waited_for(record, servers):
         if trouble := troubles.get(one.server):
             found[f"{one.server} away"] = f"waiting: {one.server}: {trouble}"
         elif one.error_code:
@@ -374,7 +375,7 @@ def _lacking(record: VersionLoadingRecord, servers: Sequence[ServerRecord]) -> s
     """Return in words what each server is at that is to have a version and does not."""
     troubles = {server.name: server_trouble(server) for server in servers}
     words = []
-    for one in _waited_for(record):
+    for one in _waited_for(record, servers):
         failed = f"{one.error_code} {one.error}" if one.error_code else ""
         at = (
             troubles.get(one.server)
@@ -383,7 +384,7 @@ def _lacking(record: VersionLoadingRecord, servers: Sequence[ServerRecord]) -> s
         )
         words += [f"{one.server}: {at}"] if at else []
     words += [f"{name}: no monitor has given it the version yet" for name in _not_given(record, servers)]
-    words += [_too_few_words(record, servers)] if _too_few(record) else []
+    words += [_too_few_words(record, servers)] if _too_few(record, servers) else []
     return f"; {first_names(words, MAX_NAMED, '; ')}" if words else ""
 
 
@@ -395,7 +396,7 @@ def is_loaded(record: VersionLoadingRecord, servers: Sequence[ServerRecord] = ()
     yet counts as one that does not have it: the decision comes a moment after the wish.
     """
     troubled = {server.name for server in servers if server_trouble(server)}
-    waited_for = _waited_for(record)
+    waited_for = _waited_for(record, servers)
     if record.replicas is not None:
         there = [one for one in waited_for if one.state == LoadingState.AVAILABLE and one.server not in troubled]
         return len(there) >= record.replicas.least
@@ -405,7 +406,7 @@ def is_loaded(record: VersionLoadingRecord, servers: Sequence[ServerRecord] = ()
 
 def _not_given(record: VersionLoadingRecord, servers: Sequence[ServerRecord]) -> list[str]:
     """Return the servers that are to have a version as all of its group do, and have not been given it yet."""
-    given = {one.server for one in _waited_for(record)}
+    given = {one.server for one in _waited_for(record, servers)}
     return [name for name in _answering(record, servers) if name not in given] if record.replicas is None else []
 
 
@@ -414,6 +415,8 @@ def has_given_up(record: VersionLoadingRecord) -> bool:
     return any(server.state == LoadingState.ERROR and not server.will_retry for server in _waited_for(record))
 
 
-def _waited_for(record: VersionLoadingRecord) -> Sequence[VersionAtServerRecord]:
-    """Return the servers that are to have a version, without those that it is moved away from."""
-    return [one for one in record.servers if one.why is not None and one.group_name == record.group_name]
+def _waited_for(record: VersionLoadingRecord, servers: Sequence[ServerRecord] = ()) -> Sequence[VersionAtServerRecord]:
+    """Return the servers that are to have a version, without those that it is moved away from, and those that end."""
+    leaving = {server.name for server in servers if server.is_draining}
+    there = [one for one in record.servers if one.why is not None and one.group_name == record.group_name]
+    return [one for one in there if one.server not in leaving]

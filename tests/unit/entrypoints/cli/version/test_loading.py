@@ -115,7 +115,13 @@ def test_a_version_is_not_loaded_while_a_server_of_its_group_has_not_been_given_
         undecided._replace(problem="E215 away"),
     )
 
+    draining = undecided._replace(is_draining=True)
+    missing = record._replace(servers=(at_server(), at_server(server="onnx-1", state="END")))
+
     assert not is_loaded(record, [there, undecided])
+    assert is_loaded(record, [there, draining])
+    assert is_loaded(missing, [there, draining._replace(seen_seconds=900.0)])
+    assert not is_loaded(missing, [there, undecided])
     assert is_loaded(record._replace(replicas=Replicas(1, 1)), [there, undecided])
     assert is_loaded(record, [there, other_group, silent, away])
 
