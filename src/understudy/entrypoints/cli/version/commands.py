@@ -16,12 +16,12 @@ from understudy.entrypoints.cli.shared.session import with_control_plane, with_r
 from understudy.entrypoints.cli.shared.times import when_words
 from understudy.entrypoints.cli.version.check import check
 from understudy.entrypoints.cli.version.diff import diff
-from understudy.entrypoints.cli.version.loading import load, replicas_text, servers_text, unload
+from understudy.entrypoints.cli.version.loading import load, servers_text, too_few_texts, unload
 from understudy.entrypoints.cli.version.record_text import status_facts, version_facts
 from understudy.entrypoints.cli.version.register import register
 from understudy.entrypoints.cli.version.tensors_text import tensors_text
 from understudy.entrypoints.cli.version.validate import validate
-from understudy.entrypoints.documents.loading import loading_document
+from understudy.entrypoints.documents.loading import loaded_words, loading_document
 from understudy.entrypoints.documents.versions import change_document, version_document
 from understudy.ports.loading.loading_registry import ServerRecord, VersionLoadingRecord
 from understudy.ports.registry.registry import Registry, VersionChange, VersionRecord
@@ -149,10 +149,11 @@ def show_version(
         return
     head = Text().append(f"{record.model_name} {record.version}", "bold").append(f"  {record.status}", "cyan")
     pinned = None if loading is None else loading.pinned_digest
-    parts = [facts([*version_facts(record, pinned), *status_facts(record)]), *tensors_text(record)]
+    loaded = [] if loading is None else [("loaded", loaded_words(loading))]
+    parts = [facts([*version_facts(record, pinned), *loaded, *status_facts(record)]), *tensors_text(record)]
     document = {"version": version_document(record), "loading": None}
     if loading is not None:
-        parts += [*servers_text(loading, servers), *replicas_text(loading, servers)]
+        parts += ["", *servers_text(loading, servers), *too_few_texts(loading, servers)]
         document["loading"] = loading_document(loading)
     show(document, head, *parts, as_json=as_json)
 

@@ -67,7 +67,7 @@ def load(
         str, typer.Option("--for", metavar="DURATION", help="How long, while it has no role.")
     ] = DEFAULT_FOR,
     keep: Annotated[bool, typer.Option("--keep", help="Until it is unloaded.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until every server has it.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until its servers have it.")] = False,
     timeout: Annotated[
         str, typer.Option(metavar="TIME", help="With --wait: give up then, 90s or 30m.")
     ] = DEFAULT_TIMEOUT,
@@ -199,14 +199,10 @@ def servers_text(record: VersionLoadingRecord, servers: Sequence[ServerRecord] =
     return [a_table(columns, rows), *away, *failures, *_validation_texts(record)]
 
 
-def replicas_text(record: VersionLoadingRecord, servers: Sequence[ServerRecord]) -> list[Text]:
-    """Return on how many servers a version is to be that is for some of its group, and whether too few have it."""
-    if record.replicas is None:
-        return []
+def too_few_texts(record: VersionLoadingRecord, servers: Sequence[ServerRecord]) -> list[Text]:
+    """Return a line where fewer servers have been given a wanted version than are to have it."""
     is_wanted = any(one.why for one in record.servers)
-    number = f"{'It is to be' if is_wanted else 'Once it is wanted, it is to be'} on {_servers_words(record)}."
-    too_few = [_problem_text(_too_few_words(record, servers))] if is_wanted and _too_few(record, servers) else []
-    return [Text(number, "dim"), *too_few]
+    return [_problem_text(_too_few_words(record, servers))] if is_wanted and _too_few(record, servers) else []
 
 
 def _decision_texts(record: VersionLoadingRecord, servers: Sequence[ServerRecord]) -> list[Text]:

@@ -203,7 +203,7 @@ class _Registration(NamedTuple):
         document["group"] = group
         if group is not None:
             warnings += group_warnings(group, groups)
-        said = facts([*version_facts(made), *([] if group is None else [("group", group)])])
+        said = facts([*version_facts(made), *([] if group is None else [("group", _group_words(self.new))])])
         texts = (said, *tensors, *notes, *answers_text(answers), *warnings)
         show(document, head, *texts, then, as_json=as_json)
 
@@ -275,6 +275,11 @@ async def _groups(loading: VersionLoading, new: NewVersion) -> Sequence[str] | N
     with suppress(ScopeMissing):  # of a dry run, whose version is not there
         return sorted({server.group_name for server in await loading.list_servers()})
     return None
+
+
+def _group_words(new: NewVersion) -> str:
+    on = "" if new.replicas is None else f", on {new.replicas} of its servers"
+    return f"{new.group_name}{on}"
 
 
 def _loading_step(new: NewVersion) -> str:

@@ -10,6 +10,7 @@ from understudy.core.routing.arms import arm_percents
 from understudy.entrypoints.cli.shared.times import ago
 from understudy.entrypoints.console.views.links import BRING_BACK, REPLAY, RETIRE, version_act_path
 from understudy.entrypoints.console.views.tone import NOTHING, Tone
+from understudy.entrypoints.documents.loading import loaded_words
 from understudy.ports.loading.loading_registry import VersionAtServerRecord, VersionLoadingRecord
 from understudy.ports.registry.registry import RETIRED, AuditEntry, PolicyRecord, VersionRecord
 
@@ -139,7 +140,7 @@ def _row(
         f"{percent} %" if role else NOTHING,
         bool(role) and percent > 0,
         record.endpoints,
-        _loaded(record, loading),
+        _loaded(record, loading, now),
         tuple(_server(one, now) for one in (loading.servers if loading is not None else ())),
         _validated(record, loading),
         f"{ago(record.created_at, now)}{by}",
@@ -162,17 +163,11 @@ def _acts(record: VersionRecord, *, has_role: bool) -> list[tuple[str, str]]:
     return acts if has_role else [*acts, ("Retire it", version_act_path(model, RETIRE, version))]
 
 
-def _loaded(record: VersionRecord, loading: VersionLoadingRecord | None) -> str:
+def _loaded(record: VersionRecord, loading: VersionLoadingRecord | None, now: datetime) -> str:
     where = f"endpoints: {', '.join(record.endpoints)}" if record.endpoints else "no endpoint: no proxy can call it"
     if loading is None:
         return f"by people, and no agent; {where}"
-    how_long = "for as long as it has a role"
-    if loading.is_kept:
-        how_long = "until it is unloaded"
-    elif loading.wanted_until is not None:
-        how_long = f"until {loading.wanted_until.astimezone(UTC):%d %b %H:%M} UTC, and while it has a role"
-    on = "" if loading.replicas is None else f", on {loading.replicas} of its servers"
-    return f"by agents of {loading.group_name}{on}, {how_long}; {where}"
+    return f"{loaded_words(loading, now)}; {where}"
 
 
 def _validated(record: VersionRecord, loading: VersionLoadingRecord | None) -> str:

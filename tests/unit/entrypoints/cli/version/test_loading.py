@@ -1,7 +1,7 @@
 """What ``version load`` and ``version show`` say of the servers of a version."""
 
 import io
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,11 +13,11 @@ from understudy.entrypoints.cli.version.loading import (
     has_given_up,
     is_loaded,
     obstacles,
-    replicas_text,
     require_replicas,
     servers_text,
+    too_few_texts,
 )
-from understudy.entrypoints.documents.loading import loading_document
+from understudy.entrypoints.documents.loading import loaded_words, loading_document
 from understudy.ports.loading.loading_registry import (
     ServerRecord,
     ValidationRecord,
@@ -99,6 +99,18 @@ def test_the_document_has_the_servers_as_objects():
     assert document["servers"][0]["state"] == "AVAILABLE"
 
 
+def test_it_is_said_where_and_how_long_a_version_is_loaded():
+    kept = a_record()
+    until = kept._replace(is_kept=False, wanted_until=NOON + timedelta(hours=2), replicas=Replicas(1, 3))
+
+    assert loaded_words(kept, NOON) == "by agents of onnx, until it is unloaded"
+    assert (
+        loaded_words(until, NOON)
+        == "by agents of onnx, on 1..3 of its servers, until 20 Nov 14:00 UTC, and while it has a role"
+    )
+    assert loaded_words(until, NOON + timedelta(hours=3)).endswith("its servers, for as long as it has a role")
+
+
 def test_a_version_is_loaded_once_every_server_of_its_group_that_is_to_have_it_has_it():
     assert not is_loaded(a_record())
     assert is_loaded(a_record(at_server(), at_server(server="onnx-1", why=None, state="END")))
@@ -142,18 +154,15 @@ def test_it_is_said_whether_servers_are_missing_or_have_no_room_where_too_few_ha
     away = there._replace(name="onnx-1", problem="E215 away")
 
     def lines(record: VersionLoadingRecord, *servers: ServerRecord) -> list[str]:
-        return [line.plain for line in replicas_text(record, servers)]
+        return [line.plain for line in too_few_texts(record, servers)]
 
-    assert lines(a_record(at_server()), there) == []
-    assert lines(two, there) == ["It is to be on 2..3 servers of onnx."]
-    assert lines(one._replace(servers=[at_server(why=None)]), there) == [
-        "Once it is wanted, it is to be on 2..3 servers of onnx."
-    ]
+    assert lines(a_record(at_server()), there) == lines(two, there) == []
+    assert lines(one._replace(servers=[at_server(why=None)]), there) == []
     given = "✖ E214 1 of 2..3 servers of onnx have been given it: "
-    assert lines(one, there, there._replace(name="onnx-1"))[1:] == [
+    assert lines(one, there, there._replace(name="onnx-1")) == [
         f"{given}no other one has room; make room, start a further server, or ask for fewer by --replicas"
     ]
-    assert lines(one, there, away, there._replace(name="models-a", group_name="demo"))[1:] == [
+    assert lines(one, there, away, there._replace(name="models-a", group_name="demo")) == [
         f"{given}the group has 1 that answers; start a further one, or ask for fewer by --replicas"
     ]
 
