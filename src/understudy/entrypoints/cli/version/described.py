@@ -86,13 +86,13 @@ def described_version(source: Source, options: Mapping[str, Any], choices: Choic
         if "backend" in given:
             given["backend"] = {**read.get("backend", {}), **given["backend"]}
         return Description(read | given)
-    settings = settings_of_place() if source.from_server else None
+    settings = settings_of_place() if source.from_server or source.like else None
     said = _told_by_server(given, model, settings) if settings and source.from_server else _told_by(source)
     path = None if source.from_server else f"file:{source.onnx or source.mlflow}"
     fields = {"framework": said.framework, "artifact_path": path, **given}
     missing = [words for name, words in _NEEDED.items() if not fields[name]]
     try:
-        proposal = _like(source.like, said, choices, model) if source.like else propose(said, choices)
+        proposal = _like(source.like, said, choices, model, settings) if source.like else propose(said, choices)
     except SchemaNotTold as problem:
         raise SchemaNotTold("; ".join([problem.detail, *missing])) from None
     if missing:
@@ -102,11 +102,11 @@ def described_version(source: Source, options: Mapping[str, Any], choices: Choic
     return Description(fields, proposal.notes, is_proposed=True, settings=settings)
 
 
-def _like(label: str, said: DescribedModel, choices: Choices, model: str) -> Proposal:
+def _like(label: str, said: DescribedModel, choices: Choices, model: str, settings: Settings | None) -> Proposal:
     if choices != Choices():
         what = "--like takes the schemas of a version as they are: it goes with no option such as --output"
         raise CommandRefused(ExitCode.USAGE, what, "Leave one of the two out.")
-    return schemas_of(with_registry(lambda registry: registry.show_version(model, label)), said)
+    return schemas_of(with_registry(lambda registry: registry.show_version(model, label), settings=settings), said)
 
 
 def _told_by_server(given: Mapping[str, Any], model: str, settings: Settings) -> DescribedModel:
