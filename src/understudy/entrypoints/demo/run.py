@@ -195,7 +195,7 @@ class _Starter:
         }
         proxy = await self._serve("proxy", environment, services)
         await until_answers(proxy, self.demo.proxy_port, "/readyz")
-        where = f"{self.demo.proxy_url}   docs {self.demo.proxy_url}/docs   gRPC {self.demo.grpc_target}"
+        where = f"{self.demo.proxy_url}   docs {self.demo.proxy_url}/docs"
         self._on_ready("proxy", where, time.monotonic() - began)
 
     async def _open_monitor(self, services: list[Child]) -> None:

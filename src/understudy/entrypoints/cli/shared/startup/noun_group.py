@@ -1,5 +1,6 @@
 """The command line's framework: a group of commands that imports a noun when it is called."""
 
+import re
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
@@ -12,6 +13,8 @@ from understudy.entrypoints.cli.shared.startup.loading import end_loading
 from understudy.entrypoints.cli.shared.startup.nouns import ABOUT, EXIT_CODES, NOUNS, print_help
 
 _PACKAGE = __package__.rpartition(".shared")[0]
+_LINE_END = re.compile(r"(?<!\n)\n(?!\n)")
+"""An end of a line within a paragraph."""
 
 
 class NounGroup(TyperGroup):
@@ -46,7 +49,18 @@ def _command(name: str) -> Any:
         module = import_module(f"{module.__name__}.commands")
     command = get_command(module.app)
     command.name = name
+    _flow_help(command)
     return command
+
+
+def _flow_help(command: Any) -> None:
+    """Have the paragraphs of a command's help, and of those below it, be as wide as the terminal.
+
+    The framework keeps the ends of lines of all but the first: lines of the source are longer than those of a terminal.
+    """
+    command.help = None if command.help is None else _LINE_END.sub(" ", command.help)
+    for below in getattr(command, "commands", {}).values():
+        _flow_help(below)
 
 
 app = typer.Typer(
