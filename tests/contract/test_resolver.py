@@ -84,6 +84,41 @@ async def test_a_name_server_that_hangs_costs_a_bounded_number_of_threads_and_no
     assert await resolver.addresses(targets[-1]) == [ip_address("10.0.0.1")]
 
 
+async def test_names_that_were_late_before_keep_no_other_from_an_answer(monkeypatch):
+    monkeypatch.setattr(system_resolver, "RESOLVE_SECONDS", 0.5)
+    goes_on, clock = threading.Event(), [0.0]
+
+    def resolve(host: str, _port: int) -> list[str]:
+        if host != KNOWN.host:
+            goes_on.wait(60)
+        return ["10.0.0.1"]
+
+    resolver = SystemResolver(resolve, lambda: clock[0])
+    dead = [Target(f"m{number}.test", 8500) for number in range(MAX_QUESTIONS)]
+    try:
+        await asyncio.gather(*(resolver.addresses(target) for target in dead), return_exceptions=True)
+        late = asyncio.gather(*(resolver.addresses(target) for target in dead))
+        await asyncio.sleep(0)  # they join the questions that hang
+        clock[0] += 30.0
+        goes_on.set()
+        await late
+        goes_on.clear()
+        async with asyncio.TaskGroup() as group:
+            for target in dead:
+                group.create_task(expect_none(resolver, target))
+            await asyncio.sleep(0)  # all of them ask first
+            found = await resolver.addresses(KNOWN)
+    finally:
+        goes_on.set()
+
+    assert found == [ip_address("10.0.0.1")]
+
+
+async def expect_none(resolver: SystemResolver, target: Target) -> None:
+    with pytest.raises(NameNotResolved):
+        await resolver.addresses(target)
+
+
 async def test_versions_that_ask_at_the_same_time_share_a_question():
     asked = []
 
