@@ -148,9 +148,8 @@ class Agent:
 
     def _report(self, problem: str) -> ServerReport:
         name, group_name, target, _ = self._server
-        # By 0 the leader knows a drain: it places versions that are on some servers of the group on others.
-        room_bytes = 0 if self.lifetime.is_draining else self._memory.room_bytes
-        return ServerReport(name, group_name, target, self._build, problem, room_bytes)
+        room_bytes, is_draining = self._memory.room_bytes, self.lifetime.is_draining
+        return ServerReport(name, group_name, target, self._build, problem, room_bytes, is_draining)
 
     def look_without_registry(self) -> None:
         """Look at the server; called while the lease cannot be asked for."""

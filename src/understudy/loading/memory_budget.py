@@ -106,13 +106,10 @@ class MemoryBudget:
 
     @property
     def room_bytes(self) -> int | None:
-        """What the server's versions may take together, as far as its process was measured; ``None``: not known.
-
-        Never 0, which a server offers that ends.
-        """
+        """What the server's versions may take together, as far as its process was measured; ``None``: not known."""
         if self._capacity_bytes is None:
             return None
-        return max(1, Room(self._capacity_bytes, 0 if self._seen is None else self._seen.own_bytes).free_bytes)
+        return Room(self._capacity_bytes, 0 if self._seen is None else self._seen.own_bytes).free_bytes
 
     @property
     def missing(self) -> Mapping[int, int]:

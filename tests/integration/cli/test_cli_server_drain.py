@@ -32,7 +32,7 @@ class AgentPort:
     async def open(self) -> AsyncIterator[str]:
         questions = {"POST /drain": self.drain, "GET /drained": self.drained}
         page, is_near = (b"", "text/plain"), self._is_near
-        async with metrics_port("127.0.0.1", 0, lambda: page, questions=questions, is_near=lambda _: is_near) as port:
+        async with metrics_port("127.0.0.1", 0, lambda: page, questions=questions, is_near=lambda *_: is_near) as port:
             yield str(port)
 
 
@@ -72,14 +72,14 @@ async def test_without_an_agent_at_the_port_the_settings_are_named():
     assert "UNDERSTUDY_AGENT_METRICS_PORT" in done.said
 
 
-async def test_an_agent_that_takes_the_command_for_another_machines_says_where_it_is_to_listen():
+async def test_an_agent_that_takes_the_command_for_another_machines_says_where_to_run_it():
     agent = AgentPort(is_called=False, is_near=False)
     async with agent.open() as port:
         done = await drain(port, "--self")
 
     assert done.code == 69
-    assert "takes a drain from loopback addresses alone" in done.said
-    assert "UNDERSTUDY_METRICS_HOST=127.0.0.1" in done.said
+    assert "takes a drain from its own machine alone" in done.said
+    assert "Run the command where the agent runs" in done.said
     assert not agent.lifetime.is_draining
 
 

@@ -786,7 +786,7 @@ async def test_the_monitor_reads_what_servers_have_room_for_and_what_versions_ta
     version_id = await register(database_url, "1")
     place = (version_id, SERVER.name)
     await database.execute("UPDATE VersionLoading SET replicas_min = 1, replicas_max = 1")
-    await agent.seen(SERVER._replace(room_bytes=900, problem="E215 away"))
+    await agent.seen(SERVER._replace(room_bytes=900, problem="E215 away", is_draining=True))
     await agent.place(version_id)
     await agent.store.write(version_id, LoadingState.LOADING, agent.epoch)
 
@@ -799,7 +799,7 @@ async def test_the_monitor_reads_what_servers_have_room_for_and_what_versions_ta
     measured = await placements.read()
     await agent.store.write(version_id, LoadingState.END, agent.epoch)
 
-    assert expected.servers == [GroupMember(SERVER.name, "onnx", answers=False, room_bytes=900)]
+    assert expected.servers == [GroupMember(SERVER.name, "onnx", answers=False, room_bytes=900, is_draining=True)]
     assert (expected.sizes, refused, measured.sizes) == ({place: 700}, {place: 700}, {place: 600})
     assert measured.lately_removed == set()
     assert (await placements.read()).lately_removed == {version_id}
@@ -826,6 +826,23 @@ async def test_of_a_version_for_some_servers_those_are_missing_that_are_to_have_
     assert on_one == []
     assert (on_two.replicas, on_two.has, on_two.without) == (2, 1, ("onnx-1: nothing has begun",))
     assert (on_three.replicas, on_three.has, on_three.without) == (3, 1, ("onnx-1: nothing has begun",))
+
+
+async def test_what_a_server_lacks_that_dropped_a_version_or_drains_is_said_in_words_and_not_by_the_state_before(
+    database, database_url, agent, loading
+):
+    version_id = await register(database_url, "1")
+    await agent.make_available(version_id)
+    await agent.store.write(version_id, LoadingState.END, agent.epoch)
+    (dropped,), (before,) = await loading.list_missing(), await loading.list_servers()
+    await agent.seen(SERVER._replace(is_draining=True))
+    (drained,), (after,) = await loading.list_missing(), await loading.list_servers()
+    # An agent of the release before, which takes the server over, does not know the column.
+    await database.execute("UPDATE ModelServer SET seen_at = now() + INTERVAL '1 millisecond'")
+    (taken_over,) = await loading.list_servers()
+
+    assert (dropped.without, drained.without) == (("onnx-0: nothing has begun",), ("onnx-0: draining",))
+    assert (before.is_draining, after.is_draining, taken_over.is_draining) == (False, True, False)
 
 
 async def test_a_version_for_some_servers_has_its_turn_whatever_servers_without_its_model_have(

@@ -1385,7 +1385,7 @@ def test_a_drain_takes_every_endpoint_back_and_is_over_once_no_proxy_can_call_it
 
         await world.run_for(3)
         assert not any(world.store.has_endpoint(number) for number in range(1, 7))
-        assert world.store.reports[-1].room_bytes == 0
+        assert world.store.reports[-1].is_draining
         assert not draining.done()
         world.store.unread_proxies = 0
         world.store.calls_are_over = True
@@ -1471,7 +1471,7 @@ def test_a_drain_is_not_over_by_a_reading_that_came_before_an_endpoint_of_the_sa
                 await goes_on.wait()
             return found
 
-        world.validation.check, world.store.look = slow_check, late_look  # type: ignore[method-assign]
+        world.validation.check, world.store.look = slow_check, late_look  # type: ignore[assignment,method-assign]
         world.store.place(1, Why.CHAMPION, has_role=True)
         await world.run_for(1)
         assert world.store.state_of(1) is LoadingState.LOADING

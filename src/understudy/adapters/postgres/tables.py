@@ -112,6 +112,7 @@ MODEL_SERVER = Table(
     Column("problem", String(500), nullable=False, server_default=text("''")),
     Column("seen_at", _MOMENT, nullable=False, server_default=_NOW),
     Column("room_bytes", BigInteger),
+    Column("draining_at", _MOMENT),
 )
 
 AGENT_LEASE = Table(

@@ -283,7 +283,7 @@ class _Packer:
         """Return up to ``count`` servers for replicas that have none; those that refused it lately come last."""
         taken = [one.bin for one in before]
         new = self._place(item, taken, count)
-        waiting = sum(one.was_refused for one in before)
+        waiting = sum(one.was_refused and not one.leaves for one in before)
         return [*new, *self._place(item._replace(avoided=frozenset()), [*taken, *new], count - waiting - len(new))]
 
     def _move(self, item: _Item, taken: Sequence[_Bin]) -> list[_Bin]:

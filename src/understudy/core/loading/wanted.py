@@ -69,11 +69,8 @@ class GroupMember:
     """Whether the server answers its agent."""
     room_bytes: int | None = None
     """Memory that its versions may take together; ``None``: its agent keeps no account."""
-
-    @property
-    def is_draining(self) -> bool:
-        """Whether it ends: its agent takes its versions from it, and offers no memory any more."""
-        return self.room_bytes == 0
+    is_draining: bool = False
+    """Whether it is about to end: its agent takes its endpoints back."""
 
 
 Place = tuple[int, str]

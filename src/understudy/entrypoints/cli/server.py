@@ -70,8 +70,8 @@ def drain(
     if begun == HTTPStatus.FORBIDDEN:
         raise CommandRefused(
             ExitCode.UNREACHABLE,
-            f"the agent at {host}:{port} takes a drain from loopback addresses alone",
-            "Have it listen at one: UNDERSTUDY_METRICS_HOST=127.0.0.1, or 0.0.0.0 for scrapes from elsewhere.",
+            f"the agent at {host}:{port} takes a drain from its own machine alone, and past no proxy",
+            "Run the command where the agent runs, or in its pod.",
         )
     if begun != HTTPStatus.OK:
         raise CommandRefused(
@@ -85,7 +85,7 @@ def drain(
             "The last endpoint of a version with a role stays: understudy server list shows the other servers.",
         )
     typer.echo(
-        f"No proxy calls the server of the agent at {near}:{port} any more: stop the two. An agent that is started anew"
+        f"No proxy calls the server of the agent at {host}:{port} any more: stop the two. An agent that is started anew"
         " has it load again."
     )
 

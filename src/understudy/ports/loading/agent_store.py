@@ -19,7 +19,9 @@ class ServerReport(NamedTuple):
     problem: str
     """Empty while the server's control answers."""
     room_bytes: int | None = None
-    """Memory that its versions may take together; ``None``: no account is kept; 0: the server drains."""
+    """Memory that its versions may take together; ``None``: no account is kept."""
+    is_draining: bool = False
+    """Whether the server is about to end."""
 
 
 class LoadingRecord(NamedTuple):

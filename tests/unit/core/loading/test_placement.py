@@ -233,7 +233,7 @@ def test_the_versions_of_a_server_that_drains_are_placed_on_others_at_once_and_n
     sizes = sized(size)
     before = frozenset({(1, "a"), (2, "a")})
     there = PlacementFacts(before, {(1, "a")}, (), sizes)
-    servers = [a_member("a", room=0), a_member("b"), a_member("c")]
+    servers = [replace(a_member("a"), is_draining=True), a_member("b"), a_member("c")]
 
     after = pack(versions, servers, there)
     later = pack(versions, servers, there._replace(placed=after.placed, available=after.placed - before))
@@ -335,3 +335,11 @@ def test_a_fleet_is_packed_into_few_servers_does_not_move_and_loses_one_server_i
     assert len({name for _, name in first.placed}) <= 1.25 * 16
     assert (len(first.placed), first.unplaced, again.placed) == (500, {}, first.placed)
     assert (len(without.placed - first.placed), without.unplaced) == (len(its), {})
+
+
+@pytest.mark.parametrize(("lost", "placed"), [((), {(1, "a")}), ({"a"}, {(1, "a"), (1, "b")})])
+def test_a_server_that_had_no_room_lately_is_asked_again_only_where_no_other_place_is_left_to_wait_at(lost, placed):
+    here, lately = frozenset({(1, "a")}), {(1, "a"), (1, "b")}
+    facts = PlacementFacts(here, (), here, {(1, "a"): GIB}, lost, lately)
+
+    assert pack([a_version(1)], [a_member("a"), a_member("b")], facts).placed == placed

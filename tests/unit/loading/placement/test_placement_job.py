@@ -347,7 +347,7 @@ async def test_servers_that_refuse_though_their_rows_have_room_do_not_take_turns
         refused = set(store.facts.placed)
         store.facts = store.facts._replace(without_room=refused, sizes=dict.fromkeys(refused, 300))
 
-    first, second, third = [[name for _, name in wanted] for wanted, _, _ in store.writes]
-    assert first != second
-    assert first == third
+    first, other, again = [[name for _, name in wanted] for wanted, _, _ in store.writes]
+    assert first != other
+    assert first == again
     assert len(store.facts.placed) == 1

@@ -71,10 +71,12 @@ _FENCE = fence_of_one_statement("AgentLease", "$1", "$6")
 # wrote: what is left of a server's former name is seen a round after the first report under the new one.
 _ROUND = f"""
     WITH fence AS ({_FENCE}), other AS ({_OTHER_AGENT}), written AS (
-        INSERT INTO ModelServer (name, group_name, target, build, problem, room_bytes)
-        SELECT $1, $3, $2, $4, $5, $7 WHERE EXISTS (SELECT FROM fence) AND NOT EXISTS (SELECT FROM other)
+        INSERT INTO ModelServer (name, group_name, target, build, problem, room_bytes, draining_at)
+        SELECT $1, $3, $2, $4, $5, $7, CASE WHEN $8 THEN now() END
+        WHERE EXISTS (SELECT FROM fence) AND NOT EXISTS (SELECT FROM other)
         ON CONFLICT (name) DO UPDATE SET group_name = excluded.group_name, target = excluded.target,
-            build = excluded.build, problem = excluded.problem, room_bytes = excluded.room_bytes, seen_at = now())
+            build = excluded.build, problem = excluded.problem, room_bytes = excluded.room_bytes,
+            draining_at = excluded.draining_at, seen_at = now())
     SELECT EXISTS (SELECT FROM fence) AS is_held, (SELECT name FROM other) AS taken_by, seen.*
     FROM (SELECT) AS round LEFT JOIN ({_LOOK}) AS seen ON TRUE
     ORDER BY seen.id
@@ -170,9 +172,11 @@ class PostgresAgentStore:
         self._kept = KeptConnection(database_url, "what the agent records", timeout_seconds, "understudy-agent")
 
     async def look(self, server: ServerReport, epoch: Epoch) -> Sequence[VersionAtServer]:
-        name, group_name, target, build, problem, room_bytes = server
+        name, group_name, target, build, problem, room_bytes, is_draining = server
         async with self._kept.use() as connection:
-            rows = await connection.fetch(_ROUND, name, target, group_name, build, problem, epoch, room_bytes)
+            rows = await connection.fetch(
+                _ROUND, name, target, group_name, build, problem, epoch, room_bytes, is_draining
+            )
         if not rows[0]["is_held"]:
             raise LeadershipLost(f"epoch {epoch} is over")
         if rows[0]["taken_by"] is not None:

@@ -40,7 +40,8 @@ _VERSIONS = f"""
     LEFT JOIN ServingPolicy AS policy ON policy.model_name = version.model_name
 """  # noqa: S608 - a constant
 _SERVERS = f"""
-    SELECT name, group_name, seen_at > now() - INTERVAL '{SILENT_SECONDS} seconds', problem = '', room_bytes
+    SELECT name, group_name, seen_at > now() - INTERVAL '{SILENT_SECONDS} seconds', problem = '', room_bytes,
+           draining_at IS NOT DISTINCT FROM seen_at
     FROM ModelServer
 """  # noqa: S608 - a constant
 _PLACED = "SELECT model_version_id, server, why FROM Placement"

@@ -98,10 +98,10 @@ _SERVERS = """
            (SELECT count(*) FROM Placement WHERE server = name AND idle_since IS NULL) AS wanted,
            (SELECT count(*) FROM LoadedVersion WHERE server = name AND state = 'AVAILABLE') AS available,
            (SELECT count(*) FROM LoadedVersion WHERE server = name AND state = 'ERROR') AS failed,
-           coalesce(room_bytes = 0, false) AS is_draining
+           draining_at IS NOT DISTINCT FROM seen_at AS is_draining
     FROM ModelServer ORDER BY group_name, name
 """
-_AT = "CASE WHEN room_bytes = 0 THEN 'draining' ELSE nullif(loaded.state, 'END') END"
+_AT = "CASE WHEN draining_at = seen_at THEN 'draining' ELSE nullif(loaded.state, 'END') END"
 """What a server that does not have a version is at: one that dropped it once, and is to have it, has not begun."""
 _MISSING = f"""
     SELECT wanted.id, model_name, version, wanted.group_name, reasons, live.servers, live.without,
