@@ -11,8 +11,8 @@ MAX_DISCOVERED = 256
 def discovered(known: Collection[Address], found: Collection[Address]) -> list[Address]:
     """Return the addresses that are replicas after an answer, :data:`MAX_DISCOVERED` of them at most.
 
-    Those that are replicas and still in the answer come first, in their order: where an answer has too many, the ones
-    that serve are kept. New ones follow by number, since name servers rotate the order with every answer.
+    Those that are replicas and still in the answer come first, in their order: where an answer has too many, they are
+    kept. New ones follow by number, since name servers rotate the order with every answer.
     """
     answer = set(found)
     kept = [address for address in known if address in answer]
