@@ -74,7 +74,7 @@ async def test_a_version_is_registered_with_everything_that_was_said_of_it(regis
     said = {
         name: value
         for name, value in new._asdict().items()
-        if name not in ("endpoints", "group_name", "requires_validation")
+        if name not in ("endpoints", "group_name", "requires_validation", "replicas")
     }
     assert {name: getattr(made, name) for name in said} == said
 
