@@ -24,6 +24,7 @@ CODES = (502, 503, 504)
 FOUND_SECONDS = 30.0
 FAIR_SHARE = 0.2
 HUNG_UP = 1_000
+_GONE_AFTER_MS = 100
 KNOWN_INPUTS = 50
 _KNOWN = 30_000_000
 _UNCACHED = {"cache_ttl_seconds": 0}
@@ -187,13 +188,13 @@ async def retry_budget(machine: Machine, span: Span) -> Figures:
 async def callers_gone(machine: Machine, _span: Span) -> Figures:
     async with machine.world() as world:
         await world.serve("a", **_UNCACHED)
-        with machine.model("a").showing(latency_ms=100):
+        with machine.model("a").showing(latency_ms=_GONE_AFTER_MS):
             hung_up = await hang_up_on(world.port, 200, HUNG_UP / 200, shortest=0.02, longest=0.02)
-            ended = time.monotonic()
-            # The gauges are a second old at most, and a call may last until its deadline.
+            # The model still works at the last ones for so long. Then the gauges are a second old at most.
+            ended = time.monotonic() + _GONE_AFTER_MS / 1_000
             while world.metric("requests_in_flight", "upstream_in_flight") and time.monotonic() < ended + 10:
-                await asyncio.sleep(0.05)
-            left = time.monotonic() - ended
+                await asyncio.sleep(0.01)
+            left = max(0.0, time.monotonic() - ended)
         port, connect = caller_of(world)
         load = await run_load(port, VISITS, body_of, per_second=100, seconds=2, connect=connect)
         rows = await world.lost_and_doubled(load)
