@@ -91,7 +91,7 @@ _Subject = Literal["policy", "version", "endpoint", "key", "subscription"]
 """The values of ``AuditSubject``, written out: the schema of an enumeration is a reference, and to nothing here."""
 _AUDIT = _document(
     "Audit",
-    {"audit": {"type": "array", "items": _typed(AuditEntry, subject=_Subject, changes=dict[str, list[Any]])}},
+    {"audit": {"type": "array", "items": _typed(AuditEntry, subject=_Subject, changes=dict[str, Any])}},
     audit=[{"subject": "policy", "actor": "9f2c01aa77de", "via": "http", "changes": {"challenger_weight": [10, 0]}}],
     next_cursor=None,
 )
