@@ -24,6 +24,8 @@ _DROPS_NO_TRIGGER = (
 _MAY_MORE = "the role may do more than the older list says"
 _NO_NAME = "expects the model's name in the refusal, which may be the id of who confused the two"
 _KEPT_WARM = "retires the champion before one that was set by hand, which a guard now keeps warm"
+_OLDER_DOCTOR = "asks the older doctor, which rightly says that the schema is newer"
+_OLDER_FINDINGS = "shows what the older doctor says, which is rightly that the schema is newer"
 _NOT_PLACED = "adds an endpoint of a version that nothing has placed on the server, which no agent does"
 # By the name of a test, or of one of its cases alone.
 # What says which schema there is, or goes down from the older head: on a newer schema it says something else, rightly.
@@ -52,29 +54,24 @@ ABOUT_THE_SCHEMA = {
     "test_the_release_before_reads_a_rollout_whose_gates_went_with_the_migration_and_it_waits_paused": (
         "goes down from the older head"
     ),
-    "test_the_health_page_says_what_doctor_finds_to_a_key_for_all_models": (
-        "shows what the older doctor says, which is rightly that the schema is newer"
-    ),
+    "test_the_health_page_says_what_doctor_finds_to_a_key_for_all_models": _OLDER_FINDINGS,
+    "test_a_silent_monitor_and_a_proxy_with_an_old_policy_are_told_on_pages_of_models": _OLDER_FINDINGS,
+    "test_where_nothing_is_wrong_a_page_has_no_word_of_it": _OLDER_FINDINGS,
+    "test_a_key_for_some_models_hears_nothing_of_others": _OLDER_FINDINGS,
+    "test_two_versions_of_one_server_without_their_own_numbers_are_the_same_call_everywhere": _OLDER_DOCTOR,
+    "test_a_guards_judge_that_is_down_takes_nothing_back_and_is_told_until_it_answers_again": _OLDER_DOCTOR,
     "test_a_policy_is_changed_by_the_one_who_saw_it": "lists what a change changed, and a guard's id is among it now",
     "test_a_row_that_is_no_window_is_left_out_and_stops_no_reader": _DROPS_NO_TRIGGER,
     "test_a_report_that_no_proxy_wrote_is_left_out_and_stops_neither_the_monitor_nor_an_operator": _DROPS_NO_TRIGGER,
     "test_a_key_that_leads_out_of_the_archive_reaches_no_file_and_stops_no_other_month": _DROPS_NO_TRIGGER,
     "test_a_database_may_be_named_by_a_file": "asks the older db check, which rightly says that the schema is newer",
-    "test_a_rollback_by_command_is_done_while_a_proxys_login_keeps_the_reports_locked": (
-        "asks the older doctor, which rightly says that the schema is newer"
-    ),
+    "test_a_rollback_by_command_is_done_while_a_proxys_login_keeps_the_reports_locked": _OLDER_DOCTOR,
     "test_a_model_that_never_was_and_an_id_that_is_none_are_refused[chrun-customer-42]": _NO_NAME,
     "test_looking_changes_nothing_and_counts_what_erasing_erases": _NO_NAME,
     "test_without_a_confirmation_or_a_reason_nothing_is_erased": _NO_NAME,
-    "test_doctor_names_an_erasure_that_was_stopped_until_a_run_has_finished_it": (
-        "asks the older doctor, which rightly says that the schema is newer"
-    ),
-    "test_doctor_warns_of_a_policy_that_is_not_as_its_file_says": (
-        "asks the older doctor, which rightly says that the schema is newer"
-    ),
-    "test_what_is_not_loaded_is_said_by_doctor_by_the_model_and_to_who_asks_about_an_entity": (
-        "asks the older doctor, which rightly says that the schema is newer"
-    ),
+    "test_doctor_names_an_erasure_that_was_stopped_until_a_run_has_finished_it": _OLDER_DOCTOR,
+    "test_doctor_warns_of_a_policy_that_is_not_as_its_file_says": _OLDER_DOCTOR,
+    "test_what_is_not_loaded_is_said_by_doctor_by_the_model_and_to_who_asks_about_an_entity": _OLDER_DOCTOR,
     "test_every_operation_that_was_not_decided_is_refused_when_it_is_tried": (
         "lists what each role may read: the monitor reads RegistryAudit now, and others who went on with an erasure"
     ),
