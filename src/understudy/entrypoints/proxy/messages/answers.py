@@ -102,17 +102,17 @@ class _LastShared:
     """Keeps what was made last: calls that began and ended together are answered one after the other."""
 
     def __init__(self) -> None:
-        self._whose: _Whose | None = None
-        self._times: _Times | None = None
-        self._parts = b"", b"", b""
+        self._last: tuple[_Whose, _Times, tuple[bytes, bytes, bytes]] | None = None
 
     def of(self, whose: _Whose, times: _Times) -> tuple[bytes, bytes, bytes]:
         """Return what such answers have in common, as :func:`_templates` and with the times filled in."""
-        if times != self._times or whose != self._whose:
-            kind, receipt, body = _templates(*whose)
-            self._parts = kind, receipt % _milliseconds_of(*times), body
-            self._whose, self._times = whose, times
-        return self._parts
+        last = self._last  # one value, which another thread may replace meanwhile and cannot change
+        if last is not None and last[1] == times and last[0] == whose:
+            return last[2]
+        kind, receipt, body = _templates(*whose)
+        parts = kind, receipt % _milliseconds_of(*times), body
+        self._last = whose, times, parts
+        return parts
 
 
 _last_shared = _LastShared()
