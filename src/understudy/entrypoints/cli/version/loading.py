@@ -107,8 +107,7 @@ def load(
 
     record, servers, problem = with_control_plane(ask)
     for_how_long = "until it is unloaded" if keep else f"for {duration}"
-    said = f"{model} {version} is wanted on {_servers_words(record)} {for_how_long}"
-    head = Text(f"{said}; nothing was written." if dry_run else f"{said}.", "bold")
+    head = _wanted_text(f"{model} {version}", record, for_how_long, dry_run=dry_run)
     then = f"→ understudy version show {quote(model)} {quote(version)} says where it is loaded"
     texts = [*group_warnings(record.group_name, record.groups), *servers_text(record, servers)]
     texts += _decision_texts(record, servers) if not dry_run or _are_too_few(record, servers) else []
@@ -119,6 +118,11 @@ def load(
     show(document, head, *texts, then, as_json=as_json)
     if problem or (wait and not dry_run and not is_loaded(record, servers)):
         raise typer.Exit(ExitCode.PROBLEM)
+
+
+def _wanted_text(whose: str, record: VersionLoadingRecord, for_how_long: str, *, dry_run: bool) -> Text:
+    said = f"{whose} is wanted on {_servers_words(record)} {for_how_long}"
+    return Text(f"{said}; nothing was written." if dry_run else f"{said}.", "bold")
 
 
 def unload(*, model: ModelName, version: VersionLabel, dry_run: DryRun = False, as_json: AsJson = False) -> None:
