@@ -1,9 +1,7 @@
 """Thousands of models, all changed at once: nobody who is being answered notices. PR-07 of the matrix has 10,000."""
 
 import asyncio
-import gc
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import asyncpg
@@ -38,18 +36,6 @@ class Turns:
             last = now
 
 
-@pytest.fixture
-def frozen_memory() -> Iterator[None]:
-    """The garbage collector does not see what the test process had before, and looks seldom, as in a proxy."""
-    thresholds = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 5, 200)
-    yield
-    gc.set_threshold(*thresholds)
-    gc.unfreeze()
-
-
 def changed_in(file: Path) -> int:
     return file.read_bytes().count(b'"shadow_percent":50') if file.exists() else 0
 
@@ -69,7 +55,6 @@ async def a_model_each(database: asyncpg.Connection) -> None:
 
 
 @pytest.mark.alone
-@pytest.mark.usefixtures("frozen_memory")
 async def test_thousands_of_changes_keep_the_event_loop_for_a_moment_at_most(database_url, database, tmp_path: Path):
     await a_model_each(database)
     source, telemetry, turns = PostgresPolicySource(database_url), PrometheusTelemetry(), Turns()

@@ -92,7 +92,7 @@ def read_all(sender: socket.socket) -> None:
             pass
 
 
-@pytest.mark.alone  # a worker's garbage of two thousand tests is looked through in a turn that is none of the port's
+@pytest.mark.alone
 @pytest.mark.parametrize("call_of", [of_many_fields, of_many_pieces])
 def test_a_caller_that_sends_without_a_pause_leaves_others_their_turns(call_of):
     async def longest() -> float:
