@@ -89,7 +89,7 @@ class HotSpot:
 
     async def start(self) -> None:
         """Start everything, with 50 champions that are loaded on one server each."""
-        os.environ["UNDERSTUDY_BACKEND_CONCURRENCY"] = str(AT_ONCE)
+        os.environ["UNDERSTUDY_BACKEND_CONCURRENCY"] = os.environ["UNDERSTUDY_REPLICA_CONCURRENCY"] = str(AT_ONCE)
         await migrations.upgrade(self.stack.database_url)
         for member in self.members:
             member.start_server(module="rigs.lifecycle.slow_server")

@@ -326,9 +326,11 @@ class Settings(BaseModel):
     """This machine's name in ProxyInstance and MonitorLease; the process id is added."""
 
     monitor_tick_seconds: float = Field(default=5.0, gt=0)
+    """Time between two ticks of the monitor, which judge rollouts and send waiting alerts."""
     idle_unload_seconds: float = Field(default=1_800.0, ge=0)
     """How long agents keep a version loaded that nothing wants, after its last call; 0: they unload it at once."""
-    """Time between two ticks of the monitor, which judge rollouts and send waiting alerts."""
+    replica_concurrency: int = Field(default=2, ge=1)
+    """Calls that one model server answers at once, for versions that may be on more or fewer servers."""
     monitor_metrics_port: int = 9091
     guard_days: float = Field(default=1.0, gt=0, le=30)
     """After how long the guard of a split ends and the next one begins, with new evidence."""

@@ -345,7 +345,7 @@ def _placement_jobs(settings: Settings, telemetry: PrometheusTelemetry, stack: A
     store = PostgresPlacementStore(url, timeout_seconds=seconds)
     stack.push_async_callback(store.close)
     windows = PostgresWindowLog(url, timeout_seconds=seconds)
-    replicas = ReplicaWatch(windows.of_versions, now=time.monotonic, concurrency=settings.backend_concurrency)
+    replicas = ReplicaWatch(windows.of_versions, now=time.monotonic, concurrency=settings.replica_concurrency)
     idle_seconds = settings.idle_unload_seconds
     placement = PlacementJob(store, telemetry, now=time.monotonic, idle_seconds=idle_seconds, count=replicas.counts)
     return [
