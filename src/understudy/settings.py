@@ -301,7 +301,7 @@ class Settings(BaseModel):
     """``answer``: an answer leaves when its row is synced, by one fdatasync for all that wait for it."""
     spool_full: Literal["drop", "refuse"] = "drop"
     """What becomes of a call whose row cannot be written: answered without a row, or refused with E508."""
-    log_batch_rows: int = Field(default=2_000, ge=1)
+    log_batch_rows: int = Field(default=5_000, ge=1)
     log_interval_seconds: float = Field(default=0.2, gt=0)
     log: str = "postgres"
     """Where rows of the prediction log go: ``postgres``, ``postgres+lake`` for an Apache Iceberg table as well, or

@@ -295,7 +295,7 @@ def test_a_password_that_would_have_to_be_quoted_is_refused_before_anything_star
         EmbeddedPostgres(short_path / "pg", password="it's")
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 def test_a_first_start_takes_seconds_and_a_later_one_moments(first_server):
     server = first_server
     started = time.monotonic()

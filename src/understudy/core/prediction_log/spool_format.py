@@ -103,15 +103,16 @@ def read_frames(piece: bytes, fields: Fields = FIELDS, offset: int = 0, max_rows
     position = offset
     while position + FRAME_BYTES < size and (max_rows is None or len(lines) < max_rows):
         length, checksum = _unpack_frame(piece, position)
-        end = position + FRAME_BYTES + length
         begin = position + FRAME_BYTES
-        is_whole = end <= size and length > width and piece[end - 1] == _LINE_FEED
-        if is_whole and crc32(piece[begin:end], length) == checksum:
-            records.append(piece[begin : begin + width])
-            lines.append(piece[begin + width : end])
-            ends.append(end)
-            position = end
-            continue
+        end = begin + length
+        if width < length and end <= size and piece[end - 1] == _LINE_FEED:
+            payload = piece[begin:end]
+            if crc32(payload, length) == checksum:
+                records.append(payload[:width])
+                lines.append(payload[width:])
+                ends.append(end)
+                position = end
+                continue
         next_start = _next_frame(piece, position)
         if next_start is None:
             break

@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from functools import cache
 from math import log
 
 import numpy as np
@@ -20,6 +21,8 @@ MAX_WINDOW_ENTITIES = 8_192
 """Entities of one window that are told apart: 546 a second. Past that, each call of another one counts as an entity."""
 POSITIVE_SCORE = 0.5
 """Seed 000: the positive rate is the share of predictions from one half on."""
+_KNOWN_US = 32_768
+"""Latencies whose logarithms are kept, 256 KiB."""
 _COLUMN_COUNT = len(BucketColumn)
 _ERRORS = int(BucketColumn.ERRORS)
 _SLOW_LOW = int(BucketColumn.SLOW_LOW)
@@ -244,8 +247,19 @@ class WindowTally:
 
 
 def _logarithms(latency_us: NDArray[np.int64]) -> NDArray[np.float64]:
-    # The library's logarithm, not numpy's: theirs may differ in the last bit, and then in a sum's last digit.
-    return np.array(list(map(log, np.maximum(latency_us, 1).tolist())), np.float64)
+    """Return natural logarithms, to the last bit the library's: numpy's may differ there, and then in a sum."""
+    known = _known_logarithms()
+    found = known[np.clip(latency_us, 1, known.size - 1)]
+    is_long = latency_us >= known.size
+    if is_long.any():
+        found[is_long] = list(map(log, latency_us[is_long].tolist()))
+    return found
+
+
+@cache
+def _known_logarithms() -> NDArray[np.float64]:
+    """Return the logarithms of most latencies, by the latency in microseconds; what stands at 0 is none."""
+    return np.array([0.0, *map(log, range(1, _KNOWN_US))])
 
 
 def _count_new(entities: Sequence[int], known: AbstractSet[int], fresh: set[int]) -> int:
@@ -255,6 +269,8 @@ def _count_new(entities: Sequence[int], known: AbstractSet[int], fresh: set[int]
     if len(unknown) <= room:
         fresh |= unknown
         return len(unknown)
+    if room <= 0:
+        return sum(map(unknown.__contains__, entities))
     met = 0
     for entity in entities:
         if entity in known or entity in fresh:

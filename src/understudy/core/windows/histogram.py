@@ -27,6 +27,8 @@ _LOG_GAMMA = log(GAMMA)
 _PER_LOG = 1 / _LOG_GAMMA
 _OFFSET = 1 - log(MIN_SIZE) / _LOG_GAMMA
 """Puts the cell of :data:`MIN_SIZE` at 1."""
+_NEAR_BORDER = 1e-9
+"""Of a cell: forty times what four units in the last place of the greatest logarithm come to."""
 _MIDDLE = 2 * GAMMA / (1 + GAMMA)
 """A cell's lower edge times this is as far (relatively) from its lower edge as from its upper one."""
 
@@ -48,10 +50,13 @@ def cell_of_log(logarithm: float) -> int:
 def cells_of(values: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return what :func:`cell_of` says of each of finite values, shape ``(n,)``, to the same cell."""
     sizes = np.minimum(np.abs(values), MAX_SIZE)
-    cells = np.zeros(values.shape, np.int64)
     is_far = sizes >= MIN_SIZE
-    # Not numpy's logarithm: it may differ in the last bit, and then in the cell.
-    cells[is_far] = cells_of_logs(np.array(list(map(log, sizes[is_far].tolist()))))
+    places = np.log(np.where(is_far, sizes, MIN_SIZE)) * _PER_LOG + _OFFSET
+    cells = places.astype(np.int64)
+    # numpy's logarithm may differ in its last bits, and then in the cell, where a border is as near as that.
+    for near in np.flatnonzero(np.abs(places - np.rint(places)) < _NEAR_BORDER).tolist():
+        cells[near] = cell_of_log(log(max(sizes[near], MIN_SIZE)))
+    cells[~is_far] = 0
     return np.where(values < 0, -cells, cells)
 
 

@@ -16,6 +16,8 @@ _NAMES = frozenset(name for name, _ in FIELDS)
 _SHARED = np.dtype(list(FIELDS[: 1 + [name for name, _ in FIELDS].index("second")]))
 _OK = STATUSES.index(Status.OK)
 _STOOD_IN = STATUSES.index(Status.FALLBACK)
+_MIX = np.uint64(0x9E37_79B9_7F4A_7C15)
+"""2**64 divided by the golden ratio. Any odd constant would do whose product spreads a number over all bits."""
 _Facts = tuple[int, int, int, int, int, int, int]
 
 
@@ -38,12 +40,11 @@ def read_records(records: RowRecords, texts: Sequence[bytes], columns: Sequence[
     shared = np.empty(rows.shape, _SHARED)
     for name in _SHARED.names or ():
         shared[name] = rows[name]
-    numbers: dict[bytes, int] = {}
-    group = [numbers.setdefault(one, len(numbers)) for one in shared.view(f"V{_SHARED.itemsize}").tolist()]
+    groups, group = _grouped(shared)
     slices, slices_of = _slices(np.flatnonzero(rows["is_sliced"]), texts, columns)
     return Columns(
-        groups=[_shared_of(one) for one in np.frombuffer(b"".join(numbers), _SHARED).tolist()],
-        group=np.array(group, np.intp),
+        groups=[_shared_of(one) for one in groups.tolist()],
+        group=group,
         entity=rows["entity_hash"].copy(),
         score=rows["score"].copy(),
         latency_us=rows["latency_us"].copy(),
@@ -57,6 +58,20 @@ def read_records(records: RowRecords, texts: Sequence[bytes], columns: Sequence[
         is_drawn=rows["is_drawn"] != 0,
         unreadable_rows=unreadable_rows,
     )
+
+
+def _grouped(shared: NDArray[np.void]) -> tuple[NDArray[np.void], NDArray[np.intp]]:
+    """Return the different facts, in the order they were met, and which of them each row has."""
+    mixed = np.zeros(shared.shape, np.uint64)
+    for name in _SHARED.names or ():
+        mixed = (mixed ^ shared[name].astype(np.uint64)) * _MIX
+    _, first, group = np.unique(mixed, return_index=True, return_inverse=True)
+    if shared[first][group].tobytes() != shared.tobytes():  # two facts have one number: hardly ever
+        numbers: dict[bytes, int] = {}
+        each = [numbers.setdefault(one, len(numbers)) for one in shared.view(f"V{_SHARED.itemsize}").tolist()]
+        return np.frombuffer(b"".join(numbers), _SHARED), np.array(each, np.intp)
+    order = np.argsort(first)
+    return shared[first[order]], np.argsort(order)[group]
 
 
 def _slices(

@@ -1,10 +1,11 @@
-from math import ceil, inf, nextafter
+from math import ceil, inf, log, nextafter
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.core.windows.histogram import GAMMA, MAX_SIZE, MIN_SIZE, Histogram, cell_of, merged, value_of
+from understudy.core.windows.histogram import GAMMA, MAX_SIZE, MIN_SIZE, Histogram, cell_of, cells_of, merged, value_of
 
 WORST_RELATIVE_ERROR = (GAMMA - 1) / (GAMMA + 1)
 ROUNDING = 1e-9
@@ -82,3 +83,16 @@ def test_the_largest_and_the_smallest_values_have_cells_too():
     assert cell_of(MIN_SIZE) == 1
     assert cell_of(-largest) == -cell_of(largest) < 0
     assert value_of(cell_of(largest)) == pytest.approx(MAX_SIZE, rel=0.01)
+
+
+@given(st.lists(finite, max_size=50))
+def test_many_values_at_once_have_the_cells_that_each_has(values):
+    assert cells_of(np.array(values, np.float64)).tolist() == [cell_of(value) for value in values]
+
+
+def test_values_at_the_border_of_a_cell_have_the_cells_that_each_has_to_the_last_bit():
+    borders = [MIN_SIZE * GAMMA**power for power in range(int(log(MAX_SIZE) / log(GAMMA)))]
+    around = [near for border in borders for near in (nextafter(border, 0), border, nextafter(border, inf))]
+    values = [*around, *(-value for value in around), 0.0, MIN_SIZE / 2, MAX_SIZE, nextafter(inf, 0)]
+
+    assert cells_of(np.array(values)).tolist() == [cell_of(value) for value in values]

@@ -1,4 +1,7 @@
 from collections.abc import Sequence
+from functools import partial
+from math import log
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,10 +15,12 @@ from understudy.core.prediction_log.row_record import FIELDS, NO_RECORDS, RowRec
 from understudy.core.prediction_log.spool_format import encode_header, encode_row, read_frames, read_header
 from understudy.core.routing.policy import Role
 from understudy.core.routing.route import Reason
+from understudy.core.windows import record_reader
 from understudy.core.windows.builder import Staged, WindowBuilder
+from understudy.core.windows.histogram import Histogram
 from understudy.core.windows.record_reader import read_records
 from understudy.core.windows.row_reader import layout_of, read_columns
-from understudy.core.windows.window import window_to_json
+from understudy.core.windows.window import MICRO, window_to_json
 
 START = 1_763_661_000
 calls = st.builds(
@@ -169,3 +174,26 @@ def test_an_entity_that_was_made_for_one_call_is_new_each_time_and_no_later_one_
         found.append(staged.windows[0].new_entities)
 
     assert [after - before for before, after in zip([0, *found], found, strict=False)] == [1, 1, 1, 0]
+
+
+@given(st.lists(calls, min_size=1, max_size=30))
+def test_rows_are_grouped_alike_where_all_facts_come_to_one_number(rows):
+    read = partial(read_records, records_of(rows), [encode_line(row) for row in rows], COLUMNS)
+    found = read()
+    with patch.object(record_reader, "_MIX", np.uint64(0)):
+        one_by_one = read()
+
+    assert found is not None
+    assert one_by_one is not None
+    assert found.groups == one_by_one.groups
+    assert found.group.tolist() == one_by_one.group.tolist()
+
+
+def test_of_a_long_latency_the_same_is_kept_as_of_a_short_one_to_the_last_digit():
+    latencies = [0, 1, 2, 32_766, 32_767, 32_768, 32_769, 60_000_000, 2**62]
+    rows = [a_row(number)._replace(latency_us=one, role=Role.CHAMPION) for number, one in enumerate(latencies)]
+
+    (window,) = staged_by(rows, records_of(rows)).windows
+
+    assert window.log_latency == sum(int(log(max(one, 1)) * MICRO) for one in latencies)
+    assert window.latencies.counts == Histogram.of(max(one, 1) for one in latencies).counts
