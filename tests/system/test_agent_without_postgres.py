@@ -49,11 +49,14 @@ async def register(lifecycle: Lifecycle, url: str, label: int) -> None:
     await register_version(PostgresRegistry(url), new._replace(group_name="onnx"), Actor("test", "cli", "it is loaded"))
 
 
-async def models_at(control_port: int, folder: Path) -> Collection[str]:
-    """Return what the model server says that it has loaded."""
+async def models_at(control_port: int, folder: Path, count: int) -> Collection[str]:
+    """Return what the model server says that it has loaded, once it is so many models or the wait is over."""
     control = RepositoryControl(f"127.0.0.1:{control_port}", RepositoryFolder(folder / "asked", own_layout))
+    give_up = time.monotonic() + GIVE_UP_SECONDS
     try:
-        return await control.loaded()
+        while len(loaded := await control.loaded()) < count and time.monotonic() < give_up:
+            await asyncio.sleep(0.1)  # one is loaded after the other
+        return loaded
     finally:
         await control.close()
 
@@ -93,7 +96,7 @@ async def test_what_proxies_call_is_loaded_again_without_postgres_and_is_all_the
         while time.monotonic() < over:  # whatever the agent does meanwhile, proxies are answered
             assert (await predict(connection, PREDICT_BODIES[1]))["version"] == "1"
             await asyncio.sleep(0.2)
-        loaded = await models_at(lifecycle.control_port, stack.folder)
+        loaded = await models_at(lifecycle.control_port, stack.folder, 2)
 
         await asyncio.to_thread(postgres.start)
         await until(postgres.url, "SELECT count(*) FROM AgentLease WHERE renewed_at > now() - INTERVAL '3 seconds'", 1)
