@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from uuid import UUID, uuid4
 
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow, Status
-from understudy.core.prediction_log.row_encoding import encode_payload
-from understudy.core.prediction_log.row_record import FIELDS, RowRecords, record_bytes
+from understudy.core.prediction_log.row_encoding import encode_rows
+from understudy.core.prediction_log.row_record import FIELDS, RowRecords
 from understudy.core.routing.policy import Role
 from understudy.core.routing.route import Reason
 from understudy.core.windows.builder import WindowBuilder
@@ -44,8 +44,7 @@ def ids_in(encoded: Iterable[bytes]) -> list[str]:
 
 def records_of(rows: Iterable[PredictionRow]) -> RowRecords:
     """Return the records that stand beside the rows in the spool."""
-    width = record_bytes(FIELDS)
-    return RowRecords(FIELDS, b"".join(encode_payload(row)[:width] for row in rows))
+    return RowRecords(FIELDS, b"".join(encode_rows(rows)[0]))
 
 
 def new_windows() -> WindowBuilder:

@@ -279,4 +279,4 @@ def _take(spool: SpoolReader, files: LakeFiles, place: Place, max_rows: int) -> 
     batch = spool.read_from(*place, max_rows, _BATCH_BYTES)
     if batch is None:
         return None, 0
-    return batch, 1 if batch.damage else files.add(batch)
+    return batch, len(batch.rows) if batch.damage else files.add(batch)

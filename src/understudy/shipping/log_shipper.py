@@ -15,7 +15,7 @@ from uuid import uuid4
 import structlog
 
 from understudy.background.outage_log import OutageLog
-from understudy.core.prediction_log.spool_format import row_starts
+from understudy.core.prediction_log.copy_lines import texts_of
 from understudy.core.windows.builder import SlowThreshold, Staged, WindowBuilder
 from understudy.errors import MigrationNeeded, RegistryUnavailable
 from understudy.ports.prediction_log.prediction_log import (
@@ -49,7 +49,7 @@ class LogShipper:
         slow_us_of: A rollout's threshold of a slow call, in microseconds.
         telemetry: Gets rows written and rejected, how long that took, bytes waiting, and the age of the oldest waiting
             row.
-        batch_rows: Most rows of one transaction.
+        batch_rows: Rows of one transaction; those that were written together with the last one come too.
         interval_seconds: Pause after what waited was shipped: rows gather meanwhile, and leave together.
         orphan_seconds: Pause between two searches for spools of dead workers.
         sign_seconds: How often the own spool's place is read again although it is known: reading it keeps it, and
@@ -174,7 +174,7 @@ class LogShipper:
             batch, staged = found
             if shipped is not None and not to_the_end and self._is_last(batch, place, spool.unshipped_bytes):
                 return place, False
-            is_shipped = await (self._reject(batch, batch.damage) if batch.damage else self._write(batch, staged))
+            is_shipped = await (self._reject_all(batch) if batch.damage else self._write(batch, staged))
             place = (batch.segment, batch.end) if is_shipped else await self._committed(spool)
             shipped = batch
         return place, True
@@ -274,6 +274,12 @@ class LogShipper:
         left, right = halve(batch)
         return await self._write(left, self._stage(left)) and await self._write(right, self._stage(right))
 
+    async def _reject_all(self, damaged: SpooledBatch) -> bool:
+        for place in range(len(damaged.rows)):
+            if not await self._reject(damaged.part(place, place + 1), damaged.damage):
+                return False
+        return True
+
     async def _reject(self, batch: SpooledBatch, why: str) -> bool:
         if await self._store.reject(batch, why) is WriteOutcome.OFFSET_MOVED:
             return False
@@ -284,12 +290,7 @@ class LogShipper:
 def halve(batch: SpooledBatch) -> tuple[SpooledBatch, SpooledBatch]:
     """Return the first and the second half of a batch of at least two rows."""
     middle = len(batch.rows) // 2
-    records = batch.records
-    border = row_starts(batch.rows, records.fields, batch.end)[middle]
-    return (
-        batch._replace(end=border, rows=batch.rows[:middle], records=records.part(0, middle)),
-        batch._replace(start=border, rows=batch.rows[middle:], records=records.part(middle)),
-    )
+    return batch.part(0, middle), batch.part(middle, len(batch.rows))
 
 
 def _may_wait(unshipped_bytes: int, shipped: SpooledBatch) -> bool:
@@ -303,7 +304,8 @@ def _may_wait(unshipped_bytes: int, shipped: SpooledBatch) -> bool:
 def _first_second(batch: SpooledBatch) -> float:
     """Return when the first row was predicted, in seconds since the epoch; infinity when it cannot be told."""
     try:
-        column = batch.columns.index("predicted_at")
-        return datetime.fromisoformat(batch.rows[0].split(b"\t", column + 1)[column].decode()).timestamp()
+        column, text = batch.columns.index("predicted_at"), texts_of(batch.rows)[0]
+        line = text[: text.index(b"\n")]
+        return datetime.fromisoformat(line.split(b"\t", column + 1)[column].decode()).timestamp()
     except (ValueError, IndexError):
         return float("inf")

@@ -21,7 +21,7 @@ from traffic.spooled_rows import a_prediction_id, a_row, ids_in
 from understudy.adapters.disk.spool import Spool
 from understudy.core.prediction_log.row import COLUMNS
 from understudy.core.prediction_log.row_encoding import encode_line
-from understudy.core.prediction_log.row_record import FIELDS, NO_FIELDS
+from understudy.core.prediction_log.row_record import FIELDS, NO_FIELDS, record_bytes
 from understudy.core.prediction_log.spool_format import encode_row
 from understudy.ports.prediction_log.prediction_log import SpooledBatch, SpoolReader
 
@@ -201,6 +201,22 @@ def test_a_torn_last_row_is_passed_over_and_new_rows_follow_it(tmp_path):
     assert [batch for batch in batches if batch.damage] == []
 
 
+@pytest.mark.parametrize("max_bytes", [1, LARGE])
+def test_behind_each_row_of_a_write_a_shipper_can_go_on(tmp_path, max_bytes):
+    with a_spool(tmp_path) as spool:
+        for start in (0, 5, 10):
+            spool.append_all([a_row(number) for number in range(start, start + 5)])
+        (whole,) = read_all(spool.own)
+
+        for number, place in enumerate(whole.ends, 1):
+            rest = spool.own.read_from(whole.segment, place, 100, max_bytes)
+            assert (rest is None) == (number == 15)
+            if rest is not None:
+                assert rest == whole.part(number, number + len(rest.rows))
+                assert rest.end == whole.end or max_bytes == 1
+        assert read_all(spool.own) == [whole]
+
+
 def test_a_damaged_row_is_handed_over_as_damage_between_its_neighbours(tmp_path):
     with a_spool(tmp_path) as first:
         for number in range(4):
@@ -213,11 +229,38 @@ def test_a_damaged_row_is_handed_over_as_damage_between_its_neighbours(tmp_path)
     with a_spool(tmp_path) as second:
         batches = read_all(second.own)
 
-    assert [len(batch.rows) for batch in batches] == [1, 1, 2]
+    assert [bool(batch.damage) for batch in batches] == [False, True, False]
     assert good_ids(batches) == [a_prediction_id(number) for number in (0, 2, 3)]
     assert "damaged" in batches[1].damage
-    assert batches[1].rows[0] == bytes(content[batches[1].start : batches[1].end])
+    assert batches[1].rows[1] == bytes(content[batches[1].ends[0] : batches[1].end])
     assert (batches[0].end, batches[1].end) == (batches[1].start, batches[2].start)
+
+
+@pytest.mark.parametrize("place", ["length", "checksum", "records", "the second line", "the last line feed"])
+@pytest.mark.parametrize("is_last", [False, True])
+def test_of_a_damaged_write_each_row_is_a_letter_of_its_own_in_which_its_entity_is_found(tmp_path, place, is_last):
+    with a_spool(tmp_path) as first:
+        for start in (0, 3, 6):
+            first.append_all([a_row(number) for number in range(start, start + 3)])
+    content = bytearray(only_segment(tmp_path).read_bytes())
+    hit = 2 if is_last else 1
+    lines = [encode_line(a_row(number)) for number in range(3 * hit, 3 * hit + 3)]
+    text = content.index(b"".join(lines))
+    frame = content.rindex(b"\n", 0, text - 3 * record_bytes(FIELDS) - 12) + 1
+    second_line = text + len(lines[0]) + 3
+    places = {"length": frame, "checksum": frame + 5, "records": frame + 40, "the second line": second_line}
+    content[places.get(place, text + len(b"".join(lines)) - 1)] ^= 0x80
+    only_segment(tmp_path).write_bytes(content)
+
+    with a_spool(tmp_path) as second:
+        batches = read_all(second.own)
+
+    (damaged,) = [batch for batch in batches if batch.damage]
+    assert good_ids(batches) == [a_prediction_id(number) for number in range(9) if number // 3 != hit]
+    entities = [letter.split(b"\t")[4].decode() for letter in damaged.rows[1:]]
+    assert entities == [f"user-{3 * hit + number}" for number in range(3)]
+    assert len(damaged.rows[0]) == 12, "what stands before the records"
+    assert [batch.start for batch in batches[1:]] == [batch.end for batch in batches[:-1]]
 
 
 def test_a_segment_whose_header_is_damaged_is_handed_over_whole(tmp_path):
@@ -231,7 +274,7 @@ def test_a_segment_whose_header_is_damaged_is_handed_over_whole(tmp_path):
         second.append(a_row(2))
         batches = read_all(second.own)
 
-    assert batches[0].rows == (bytes(content),)
+    assert batches[0].rows == [bytes(content)]
     assert "header" in batches[0].damage
     assert good_ids(batches) == [a_prediction_id(2)]
 
@@ -239,7 +282,7 @@ def test_a_segment_whose_header_is_damaged_is_handed_over_whole(tmp_path):
 def test_a_spool_of_a_newer_format_is_left_alone(tmp_path):
     with a_spool(tmp_path) as newer:
         newer.append(a_row(1))
-    payload = b'{"format":3,"columns":["x"]}\n'
+    payload = b'{"format":4,"columns":["x"]}\n'
     body = encode_row(a_row(1))
     only_segment(tmp_path).write_bytes(framed(payload) + body)
     before = only_segment(tmp_path).read_bytes()
@@ -372,7 +415,7 @@ def test_on_a_full_disk_rows_are_dropped_and_none_is_torn(tmp_path):
 
 
 @pytest.mark.parametrize("disk", ["can be cut", "cannot be cut"])
-def test_of_a_group_that_a_full_disk_cuts_short_the_whole_rows_stay_and_none_comes_twice(tmp_path, disk):
+def test_rows_of_a_write_that_a_full_disk_cuts_short_are_tried_one_by_one_and_none_comes_twice(tmp_path, disk):
     files = FailingFiles(room=5_000, refused=["cut"] if disk == "cannot be cut" else [])
     dropped: list[int] = []
     places: list[int] = []

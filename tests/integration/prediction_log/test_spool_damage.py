@@ -12,15 +12,15 @@ from understudy.adapters.disk.files import DiskFiles
 from understudy.adapters.disk.segment_reader import SegmentReader
 from understudy.adapters.disk.spool import Spool
 from understudy.adapters.disk.spool_folder import adopt
-from understudy.core.prediction_log.row_encoding import encode_line
+from understudy.core.prediction_log.row_encoding import encode_line, encode_rows
 from understudy.core.prediction_log.row_record import FIELDS, RowRecords
-from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_header, encode_row
+from understudy.core.prediction_log.spool_format import encode_header, encode_row
 from understudy.ports.prediction_log.prediction_log import SpooledBatch
 
 FRAMES = [encode_row(a_row(number)) for number in range(6)]
 HEADER = encode_header()
 ROWS = [encode_line(a_row(number)) for number in range(6)]
-RECORDS = {line: frame[FRAME_BYTES : -len(line)] for line, frame in zip(ROWS, FRAMES, strict=True)}
+RECORDS = dict(zip(ROWS, encode_rows(map(a_row, range(6)))[0], strict=True))
 WHOLE = HEADER + b"".join(FRAMES)
 LAST_TWO = len(WHOLE) - len(FRAMES[-1]) - len(FRAMES[-2])
 PLACES = range(LAST_TWO, len(WHOLE))
@@ -98,7 +98,7 @@ def test_whichever_byte_of_a_header_is_corrupted_no_row_is_read_by_other_columns
             (only,) = batches_of(segment)
 
             assert only.damage, place
-            assert only.rows == (damage(place),), place
+            assert only.rows == [damage(place)], place
 
 
 def test_from_a_place_at_which_no_record_begins_only_whole_records_are_read(tmp_path):

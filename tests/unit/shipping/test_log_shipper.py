@@ -17,6 +17,10 @@ from understudy.shipping.log_shipper import LogShipper, halve
 POISON = b"poison"
 
 
+TURN_ROWS = 3
+"""Of a write."""
+
+
 class Recorded:
     """Telemetry as two dictionaries."""
 
@@ -80,8 +84,9 @@ def a_shipper(spool: MemorySpool, store: Any, telemetry: Recorded | None = None,
 
 def a_spool(rows: int, poison: frozenset[int] = frozenset(), **given: Any) -> MemorySpool:
     spool = MemorySpool(**given)
-    for number in range(rows):
-        assert spool.append(a_row(number, prediction=b'"poison"' if number in poison else b"1"))
+    for start in range(0, rows, TURN_ROWS):
+        turn = range(start, min(start + TURN_ROWS, rows))
+        assert not spool.append_all([a_row(one, prediction=b'"poison"' if one in poison else b"1") for one in turn])
     return spool
 
 
@@ -324,7 +329,7 @@ class Damaged(MemorySpool):
 
     def read_from(self, segment: int, offset: int, max_rows: int, max_bytes: int) -> SpooledBatch | None:
         if (segment, offset) == (0, 0):
-            return SpooledBatch(self.spool_id, 0, 0, 8, (b"\x00garbage",), damage="damaged on disk")
+            return SpooledBatch(self.spool_id, 0, 0, 8, (b"\x00garbage",), damage="damaged on disk", ends=(8,))
         return self._as_mine(self._rest.read_from(segment, offset, max_rows, max_bytes))
 
     def _as_mine(self, batch: SpooledBatch | None) -> SpooledBatch | None:
@@ -358,7 +363,8 @@ def test_halves_join_without_gap_or_overlap(rows):
     assert left.rows
     assert right.rows
     record = len(batch.records.content) // rows
-    assert left.end == batch.end - sum(8 + record + len(row) for row in right.rows)
+    assert [*left.ends, *right.ends] == list(batch.ends)
+    assert (left.ends[-1], right.ends[-1]) == (left.end, right.end)
     assert left.records.content + right.records.content == batch.records.content
     assert len(left.records.content) == record * len(left.rows)
 

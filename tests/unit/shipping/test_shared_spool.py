@@ -10,7 +10,8 @@ from understudy.shipping.shared_spool import SharedSpool
 @pytest.fixture
 def spool():
     spool = MemorySpool(segment_bytes=600)
-    spool.append_all([a_row(number) for number in range(9)])
+    for number in range(9):
+        spool.append(a_row(number))
     return spool
 
 

@@ -22,9 +22,9 @@ from understudy.core.prediction_log.row import PredictionRow
 from understudy.core.prediction_log.spool_format import (
     FRAME_BYTES,
     MAX_PAYLOAD_BYTES,
+    encode_groups,
     encode_header,
     encode_row,
-    encode_rows,
 )
 from understudy.ports.prediction_log.prediction_log import SpoolReader
 
@@ -106,11 +106,12 @@ class Spool:
 
     def append_all(self, rows: Sequence[PredictionRow]) -> Collection[int]:
         """Write several rows by one system call; if that fails, one by one. Return the places of dropped ones."""
-        frames = encode_rows(rows)
-        written = self._append(frames)
-        if written == len(frames):
+        groups = encode_groups(rows)
+        written = self._append([one.frame for one in groups])
+        if written == len(groups):
             return ()
-        return {place for place in range(written, len(frames)) if not self._append_or_drop(frames[place])}
+        first = sum(one.rows for one in groups[:written])
+        return {place for place in range(first, len(rows)) if not self.append(rows[place])}
 
     def sync(self, on_synced: OnSynced) -> None:
         """Call back, in another thread, when all rows that were written so far are on the disk, or cannot be."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
+from understudy.core.prediction_log.copy_lines import texts_of
 from understudy.core.prediction_log.erasure import NO_HASH
 from understudy.core.prediction_log.lake import LAKE_COLUMNS, NamedFile, Stretch, lake_file_key
 from understudy.ports.prediction_log.lake import LateRow, VersionName
@@ -154,7 +155,7 @@ def _readable(lines: Sequence[bytes], columns: Sequence[str]) -> tuple[Any, int]
 
 
 def _read(lines: Sequence[bytes], columns: Sequence[str]) -> Any:
-    text = b"".join(lines)
+    text = b"".join(texts_of(lines))
     rows = csv.read_csv(
         pa.py_buffer(text),
         read_options=csv.ReadOptions(use_threads=False, column_names=list(columns), block_size=len(text) + 1),

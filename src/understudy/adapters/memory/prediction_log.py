@@ -8,7 +8,15 @@ from uuid import uuid4
 
 from understudy.core.prediction_log.row import PredictionRow
 from understudy.core.prediction_log.row_record import RowRecords
-from understudy.core.prediction_log.spool_format import encode_header, encode_row, follows, read_frames, read_header
+from understudy.core.prediction_log.spool_format import (
+    encode_groups,
+    encode_header,
+    encode_row,
+    follows,
+    read_frames,
+    read_header,
+    rows_before,
+)
 from understudy.core.windows.window import Window, WindowKey, slices_alone, without_slices
 from understudy.ports.monitoring.window_log import (
     MARKED_SECONDS,
@@ -69,8 +77,13 @@ class MemorySpool:
 
     def append_all(self, rows: Sequence[PredictionRow]) -> Collection[int]:
         """Keep several rows; each that is over the limit is dropped by itself."""
-        frames = [encode_row(row) for row in rows]
-        return [place for place, frame in enumerate(frames) if not self._append(frame)]
+        dropped, place = [], 0
+        for group in encode_groups(rows):
+            there = range(place, place + group.rows)
+            if not self._append(group.frame):
+                dropped += [place for place in there if not self.append(rows[place])]
+            place = there.stop
+        return dropped
 
     def sync(self, on_synced: Callable[[bool], None]) -> None:
         """Call back at once: nothing here survives a power cut any better later."""
@@ -83,12 +96,18 @@ class MemorySpool:
             header = read_header(bytes(stored))
             if number < segment or header is None:
                 continue
-            frames = read_frames(bytes(stored), header[0].fields, max(start, header[1]), max_rows)
-            if frames.lines:
-                fitting = sum(end - start <= max_bytes for end in frames.ends) or 1
-                rows, end = frames.lines[:fitting], frames.ends[fitting - 1]
-                records = RowRecords(header[0].fields, b"".join(frames.records[:fitting]))
-                return SpooledBatch(self.spool_id, number, start, end, rows, header[0].columns, records=records)
+            begin, fields = max(start, header[1]), header[0].fields
+            skipped = rows_before(bytes(stored), begin)
+            frames = read_frames(
+                bytes(stored[begin - skipped :]), header[0], at=begin - skipped, max_rows=skipped + max_rows
+            )
+            if frames.ends:
+                records, ends = RowRecords(fields, b"".join(frames.records)), frames.ends
+                fitting = sum(end - start <= max_bytes for end in ends[skipped:]) or 1
+                columns = header[0].columns
+                return SpooledBatch(
+                    self.spool_id, number, start, ends[-1], frames.lines, columns, records=records, ends=ends
+                ).part(skipped, skipped + fitting)
         return None
 
     def forget(self, segment: int, offset: int) -> None:

@@ -45,9 +45,21 @@ class SpooledBatch(NamedTuple):
     columns: Sequence[str] = COLUMNS
     """The columns of ``rows``, as the process named them that wrote the segment."""
     damage: str = ""
-    """Why ``rows`` (one: the bytes as found) cannot be read; empty for rows that can."""
+    """Why ``rows`` (the bytes as found, in one or several pieces) cannot be read; empty for rows that can."""
     records: RowRecords = NO_RECORDS
     """One for each row; without fields where the segment has none."""
+    ends: Sequence[int] = ()
+    """The place behind each row, the last of which is ``end``."""
+
+    def part(self, first: int, stop: int) -> "SpooledBatch":
+        """Return the rows from ``first`` to before ``stop``, at least one."""
+        return self._replace(
+            start=self.ends[first - 1] if first else self.start,
+            end=self.ends[stop - 1],
+            rows=self.rows[first:stop],
+            records=self.records.part(first, stop),
+            ends=self.ends[first:stop],
+        )
 
 
 class SpoolReader(Protocol):
@@ -61,6 +73,7 @@ class SpoolReader(Protocol):
         """Return rows that follow this place, or ``None`` when there are none (yet).
 
         Goes on to the next segment by itself. At least one row is returned when there is one, whatever ``max_bytes``.
+        Beyond ``max_rows`` come those that were written together with the last one.
         """
 
     def forget(self, segment: int, offset: int) -> None:

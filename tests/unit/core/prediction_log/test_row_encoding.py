@@ -2,18 +2,18 @@ from math import isnan
 from typing import Any
 
 import pytest
-from traffic.spooled_rows import a_row
+from traffic.spooled_rows import a_row, records_of
 
 from understudy.core.prediction_log.analysis_hash import analysis_hash
 from understudy.core.prediction_log.row import PredictionRow, Status
-from understudy.core.prediction_log.row_encoding import encode_line, encode_payload
-from understudy.core.prediction_log.row_record import FIELDS, REASONS, ROLES, STATUSES, RowRecords, record_bytes
+from understudy.core.prediction_log.row_encoding import encode_line, encode_rows, encode_text
+from understudy.core.prediction_log.row_record import FIELDS, REASONS, ROLES, STATUSES
 from understudy.core.routing.policy import Role
 from understudy.core.routing.route import Reason
 
 
 def record_of(row: PredictionRow) -> dict[str, Any]:
-    values = RowRecords(FIELDS, encode_payload(row)[: record_bytes(FIELDS)]).array()[0].tolist()
+    values = records_of([row]).array()[0].tolist()
     return dict(zip((name for name, _ in FIELDS), values, strict=True))
 
 
@@ -78,8 +78,11 @@ def test_the_entity_is_hashed_as_its_text_in_the_log_is():
     assert record_of(a_row()._replace(entity_id="a\ud800b"))["entity_hash"] == analysis_hash(b"a?b")
 
 
-def test_the_line_follows_the_record():
-    row = a_row()
+def test_rows_that_are_encoded_together_are_what_each_is_alone():
+    rows = [a_row(number)._replace(score=number / 7, role=role) for number, role in enumerate([*Role, *Role])]
 
-    assert encode_payload(row)[record_bytes(FIELDS) :] == encode_line(row)
-    assert encode_line(row).startswith(row.prediction_id.encode())
+    records, lines = encode_rows(rows)
+
+    assert records == [encode_rows([row])[0][0] for row in rows]
+    assert encode_text(lines) == b"".join(map(encode_line, rows))
+    assert encode_line(rows[0]).startswith(rows[0].prediction_id.encode())

@@ -1,3 +1,4 @@
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from struct import pack
 from zlib import crc32
@@ -9,20 +10,24 @@ from hypothesis import strategies as st
 
 from understudy.core.prediction_log.input_sampling import MAX_SAMPLE_BYTES
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow, Status
-from understudy.core.prediction_log.row_encoding import encode_line
-from understudy.core.prediction_log.row_record import FIELDS
+from understudy.core.prediction_log.row_encoding import encode_line, encode_rows, encode_text
+from understudy.core.prediction_log.row_record import FIELDS, record_bytes
 from understudy.core.prediction_log.spool_format import (
+    CURRENT,
     FRAME_BYTES,
+    MAX_GROUP_ROWS,
+    MAX_GROUP_TEXT,
     MAX_PAYLOAD_BYTES,
     Frames,
+    SegmentHeader,
+    encode_groups,
     encode_header,
     encode_row,
-    encode_rows,
     follows,
     is_damage,
     read_frames,
     read_header,
-    row_starts,
+    rows_before,
 )
 from understudy.core.routing.policy import Role
 from understudy.core.routing.route import Reason
@@ -155,31 +160,41 @@ def test_text_that_is_not_unicode_is_replaced_and_never_raises():
     assert fields[COLUMNS.index("prediction")] == '"\ufffd"'
 
 
-def payloads_of(found: Frames) -> list[bytes]:
-    return [record + line for record, line in zip(found.records, found.lines, strict=True)]
+Encoded = tuple[bytes, bytes]
+"""A row's record and its line."""
+
+
+def encoded(many: Iterable[PredictionRow]) -> list[Encoded]:
+    records, lines = encode_rows(many)
+    return [(record, encode_text([line])) for record, line in zip(records, lines, strict=True)]
+
+
+def rows_in(found: Frames) -> list[Encoded]:
+    width, content = record_bytes(FIELDS), b"".join(found.records)
+    records = [content[place : place + width] for place in range(0, len(content), width)]
+    return list(zip(records, found.lines, strict=True))
 
 
 @pytest.mark.deep
-@given(st.lists(rows, max_size=5), st.data())
-def test_a_segment_cut_anywhere_gives_exactly_its_whole_rows(many, data):
-    frames = encode_rows(many)
-    assert frames == [encode_row(row) for row in many]
+@given(st.lists(st.lists(rows, min_size=1, max_size=4), max_size=4), st.data())
+def test_a_segment_cut_anywhere_gives_exactly_the_rows_of_its_whole_groups(writes, data):
+    frames = [group.frame for many in writes for group in encode_groups(many)]
     segment = b"".join(frames)
     cut = data.draw(st.integers(0, len(segment)))
 
     found = read_frames(segment[:cut])
 
-    whole = [frame for index, frame in enumerate(frames) if len(b"".join(frames[: index + 1])) <= cut]
-    assert payloads_of(found) == [frame[FRAME_BYTES:] for frame in whole]
-    assert found.consumed == len(b"".join(whole))
+    whole = [index for index in range(len(frames)) if len(b"".join(frames[: index + 1])) <= cut]
+    assert rows_in(found) == [row for index in whole for row in encoded(writes[index])]
+    assert found.consumed == len(b"".join(frames[: len(whole)]))
     assert found.damaged == []
     assert not is_damage(segment[found.consumed : cut])
 
 
 @pytest.mark.deep
-@given(st.lists(rows, min_size=1, max_size=5), st.data())
-def test_one_changed_byte_costs_only_its_own_row_and_never_yields_a_wrong_one(many, data):
-    frames = [encode_row(row) for row in many]
+@given(st.lists(st.lists(rows, min_size=1, max_size=4), min_size=1, max_size=4), st.data())
+def test_one_changed_byte_costs_only_the_rows_of_its_write_and_never_yields_a_wrong_one(writes, data):
+    frames = [group.frame for many in writes for group in encode_groups(many)]
     segment = bytearray(b"".join(frames))
     place = data.draw(st.integers(0, len(segment) - 1))
     segment[place] ^= data.draw(st.integers(1, 255))
@@ -187,15 +202,68 @@ def test_one_changed_byte_costs_only_its_own_row_and_never_yields_a_wrong_one(ma
     found = read_frames(bytes(segment))
 
     hit = next(index for index in range(len(frames)) if place < len(b"".join(frames[: index + 1])))
-    assert payloads_of(found) == [frame[FRAME_BYTES:] for index, frame in enumerate(frames) if index != hit]
+    assert rows_in(found) == [row for index, many in enumerate(writes) if index != hit for row in encoded(many)]
     last_is_hit = hit == len(frames) - 1
     assert len(found.damaged) == (0 if last_is_hit else 1)
     assert is_damage(bytes(segment[found.consumed :])) is last_is_hit
 
 
+@pytest.mark.deep
+@given(st.lists(st.lists(rows, min_size=1, max_size=4), min_size=1, max_size=4), st.integers(0, 10_000))
+def test_behind_each_row_is_a_place_of_its_own_that_leads_to_the_next_one(writes, at):
+    frames = [group.frame for many in writes for group in encode_groups(many)]
+    segment = b"".join(frames)
+
+    found = read_frames(segment, at=at)
+
+    assert len(set(found.ends)) == len(found.lines) == sum(map(len, writes))
+    assert found.ends == sorted(found.ends)
+    starts = [len(b"".join(frames[:index])) for index in range(len(frames) + 1)]
+    many_rows = [row for many in writes for row in encoded(many)]
+    for number, place in enumerate(found.ends, 1):
+        skipped = rows_before(segment, place - at)
+        start = place - at - skipped
+        assert start in starts
+        assert (skipped == 0) == (place - at in starts)
+        assert rows_in(read_frames(segment[start:]))[skipped:] == many_rows[number:]
+
+
+def test_many_rows_are_several_groups_and_long_ones_are_apart():
+    many, long = [a_row()] * (MAX_GROUP_ROWS + 3), [a_row("x" * (MAX_GROUP_TEXT // 2))] * 3
+
+    assert [group.rows for group in encode_groups(many)] == [MAX_GROUP_ROWS, 3]
+    assert [group.rows for group in encode_groups(long)] == [1, 1, 1]
+    for some in (many, long):
+        assert rows_in(read_frames(b"".join(group.frame for group in encode_groups(some)))) == encoded(some)
+
+
+def test_frames_of_the_release_before_have_one_row_and_no_number():
+    before = CURRENT._replace(format=2)
+    many = encoded([a_row("user-1"), a_row("user-2")])
+    frames = [pack("<II", len(one), crc32(one, len(one))) + one for one in map(b"".join, many)]
+
+    found = read_frames(b"".join(frames), before)
+
+    assert rows_in(found) == many
+    assert found.ends == [len(frames[0]), len(b"".join(frames))]
+    assert not is_damage(frames[0][:-1], before)
+    assert is_damage(frames[0][:4] + b"?" + frames[0][5:], before)
+
+
+def test_a_frame_that_has_no_room_for_as_many_rows_as_its_number_says_is_damage():
+    for count in (0, 9, 2**32 - 1):
+        payload = pack("<I", count) + b"".join(encoded([a_row()])[0])
+        frame = pack("<II", len(payload), crc32(payload, len(payload))) + payload
+
+        found = read_frames(frame + encode_row(a_row()))
+
+        assert rows_in(found) == encoded([a_row()])
+        assert found.damaged == [(0, len(frame))]
+
+
 @given(st.binary(max_size=400), st.integers(0, 400))
 def test_arbitrary_bytes_are_never_a_row_and_never_raise(noise, offset):
-    found = read_frames(noise, FIELDS, min(offset, len(noise)))
+    found = read_frames(noise[offset:])
 
     assert found.lines == []
 
@@ -203,11 +271,17 @@ def test_arbitrary_bytes_are_never_a_row_and_never_raise(noise, offset):
 def test_reading_stops_after_as_many_rows_as_were_asked_for():
     frame = encode_row(a_row())
 
-    found = read_frames(frame * 5, FIELDS, len(frame), max_rows=2)
+    found = read_frames(frame * 4, at=len(frame), max_rows=2)
 
-    assert payloads_of(found) == [frame[FRAME_BYTES:]] * 2
+    assert rows_in(found) == encoded([a_row()]) * 2
     assert found.ends == [2 * len(frame), 3 * len(frame)]
     assert found.consumed == 3 * len(frame)
+
+
+def test_a_group_is_read_whole():
+    (group,) = encode_groups([a_row()] * 3)
+
+    assert [len(read_frames(group.frame * 3, max_rows=rows).lines) for rows in (2, 3, 4, 9)] == [3, 3, 6, 9]
 
 
 def test_zeros_that_a_power_cut_left_at_the_end_are_neither_rows_nor_damage():
@@ -226,8 +300,8 @@ def test_a_header_names_the_format_and_the_columns_and_where_the_rows_begin():
 
     assert found is not None
     header, end = found
-    assert header == (2, ("a", "b"), FIELDS)
-    assert read_frames(segment, FIELDS, end).lines == [encode_line(a_row())]
+    assert header == SegmentHeader(3, ("a", "b"), FIELDS)
+    assert read_frames(segment[end:], header, at=end).lines == [encode_line(a_row())]
 
 
 @pytest.mark.parametrize("fields", [[["second", "O"]], [["second"]], [["second", "<i8"], ["second", "<i8"]], 7, "V8"])
@@ -235,6 +309,15 @@ def test_a_header_whose_record_has_no_fields_that_can_be_read_is_none(fields):
     payload = orjson.dumps({"format": 2, "columns": ["a"], "record": fields}) + b"\n"
 
     assert read_header(pack("<II", len(payload), crc32(payload, len(payload))) + payload) is None
+
+
+def test_the_last_group_is_damage_whatever_numbers_stand_before_it_and_an_unfinished_one_is_not():
+    frame = encode_groups([a_row(str(number)) for number in range(5)])[0].frame
+
+    for garbage in (b"\xff" * 12, b"\xff\xff\xff\x00????\xff\x00\x00\x00", frame[:8] + b"\xff" * 4):
+        assert is_damage(garbage + frame[12:-1])
+    assert not any(is_damage(frame[:place]) for place in range(len(frame)))
+    assert not any(is_damage(frame[:place] + bytes(len(frame) - place - 1)) for place in range(4, len(frame)))
 
 
 def test_a_line_feed_in_the_record_of_an_unfinished_frame_is_no_damage():
@@ -250,17 +333,6 @@ def test_a_header_that_cannot_be_read_is_none(noise):
     assert read_header(noise) is None
     assert read_header(encode_row(a_row()) + noise) is None
     assert read_header(encode_header()[:-1]) is None
-
-
-@pytest.mark.deep
-@given(st.lists(rows, max_size=5), st.integers(0, 10_000))
-def test_the_starts_of_rows_follow_from_where_the_last_one_ends(many, start):
-    frames = [encode_row(row) for row in many]
-    end = start + len(b"".join(frames))
-
-    starts = row_starts([encode_line(row) for row in many], FIELDS, end)
-
-    assert starts == [start + len(b"".join(frames[:index])) for index in range(len(frames))]
 
 
 def test_rows_follow_the_committed_place_or_begin_a_later_segment():

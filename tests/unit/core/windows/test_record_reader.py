@@ -135,10 +135,10 @@ def test_a_reader_from_before_entities_were_drawn_finds_all_of_its_fields_in_a_s
     found = read_header(segment)
     assert found is not None
     header, end = found
-    frames = read_frames(segment, header.fields, end)
+    frames = read_frames(segment[end:], header)
     rows = RowRecords(header.fields, b"".join(frames.records)).array()
 
-    assert header.format == 2
+    assert header.format == 3
     assert frames.lines == [encode_line(row._replace(is_drawn=False)) for row in DRAWN]
     assert set(BEFORE_DRAWN) < set(header.fields)
     assert rows["entity_hash"].tolist() == records_of(DRAWN).array()["entity_hash"].tolist()

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import asyncpg
 
 from understudy.adapters.postgres.connections.connection import connect, said_by
+from understudy.core.prediction_log.copy_lines import texts_of
 from understudy.core.prediction_log.spool_format import follows
 from understudy.core.windows.window import Window, window_to_json
 from understudy.errors import LoginNotAllowed, MigrationNeeded, RegistryUnavailable, UnderstudyError
@@ -102,8 +103,9 @@ class PostgresPredictionStore:
 
         async def copy(connection: asyncpg.Connection) -> None:
             if rows:
-                # A bytearray, because asyncpg takes bytes for the path of a file.
-                source = bytearray().join(rows)
+                # A bytearray, because asyncpg takes bytes for the path of a file; not in pieces, because it would not
+                # notice a lost connection while it waits to send the next one.
+                source = bytearray().join(texts_of(rows))
                 await connection.copy_to_table(
                     "predictionlog",
                     source=source,  # type: ignore[arg-type] # asyncpg-stubs does not know the buffer protocol
