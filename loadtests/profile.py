@@ -30,7 +30,7 @@ RESULT = Path("loadtests/results/baseline-profile.json")
 _WARM_UP_SECONDS = 2
 
 STAGES: Mapping[str, Sequence[str]] = {
-    "event loop, sockets, gRPC's core": (
+    "event loop, sockets": (
         "uvloop",
         "asyncio/runners.py",
         "entrypoints/proxy/processes/uvicorn_process.py",
@@ -81,7 +81,7 @@ STAGES: Mapping[str, Sequence[str]] = {
 }
 """What a function's file belongs to; the first that fits. What fits none is ``other``."""
 OTHER = "other"
-OTHER_THREADS = "shipping the log, gRPC's threads"
+OTHER_THREADS = "shipping the log, in threads"
 
 
 DEAREST = 30

@@ -11,6 +11,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 from command import CommandLine
+from traffic.spooled_rows import a_row, new_windows, no_threshold
 from worlds.archive import MODELS, fill, ids_logged, ids_seen, month_ago, versions_of
 from worlds.erasure import (
     ENTITY,
@@ -30,6 +31,8 @@ from worlds.erasure import (
 
 from rigs.faults.archive_worker import Moments, archive
 from understudy.adapters.archive.folder import FolderArchive
+from understudy.adapters.disk.spool import Spool
+from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.postgres.experiments.outcomes import PostgresOutcomeStore
 from understudy.adapters.postgres.prediction_log.entity_erasure import open_erasures
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
@@ -39,6 +42,7 @@ from understudy.core.prediction_log.row import COLUMNS
 from understudy.errors import ArchiveBusy, LoginNotAllowed, PolicyRefused
 from understudy.ports.experiments.outcome_store import OutcomeResult
 from understudy.ports.prediction_log.prediction_log import SpooledBatch, WriteOutcome
+from understudy.shipping.log_shipper import LogShipper
 
 OF_ENTITY = "SELECT count(*) FROM PredictionLog WHERE entity_id = $1"
 IN_EACH_MONTH = ROWS // 4
@@ -486,6 +490,34 @@ async def test_dead_letters_with_a_row_of_the_entity_are_deleted_and_late_ones_n
     rows = [bytes(row["row"]).split(b"\t")[4] for row in await database.fetch('SELECT "row" FROM PredictionDeadLetter')]
     assert found == [1, 1]
     assert sorted(rows) == sorted([NEIGHBOUR.encode(), NEIGHBOUR.encode(), b"\xff\xfe"])
+
+
+async def test_of_a_write_that_was_damaged_on_disk_the_entitys_row_is_deleted_and_the_others_stay(
+    database, database_url, eraser_url, versions, tmp_path
+):
+    spool = Spool(tmp_path, limit_bytes=1 << 20, segment_bytes=1 << 20, sync_seconds=60)
+    store = PostgresPredictionStore(database_url, timeout_seconds=10)
+    shipper = LogShipper(spool, store, new_windows, no_threshold, MemoryTelemetry(), batch_rows=10, interval_seconds=60)
+    row = a_row(version_id=versions[0])._replace(predicted_at=just_now() - 60)
+    try:
+        spool.append_all([row._replace(entity_id=entity) for entity in (NEIGHBOUR, ENTITY, NEIGHBOUR)])
+        (segment,) = tmp_path.glob("*/*.log")
+        content = bytearray(segment.read_bytes())
+        content[-3] ^= 1
+        segment.write_bytes(content)
+        spool.append(row)
+        await shipper.drain(20)
+    finally:
+        await store.close()
+        spool.close()
+
+    erased = (await erase(eraser_url)).erased
+
+    letters = await database.fetch('SELECT "row" FROM PredictionDeadLetter ORDER BY byte_offset')
+    assert erased.dead_letters == 1
+    assert [bytes(one["row"]).split(b"\t")[4] for one in letters[1:]] == [NEIGHBOUR.encode()] * 2
+    assert not any(ENTITY.encode() in bytes(one["row"]) for one in letters)
+    assert await database.fetchval("SELECT count(*) FROM PredictionLog WHERE entity_id = $1", row.entity_id) == 1
 
 
 @pytest.mark.parametrize("entity", ["a\x01b", "\x01", "a\\tb", "\\\\", "a\\b\té\r\n"])
