@@ -1,4 +1,4 @@
-"""What tracing costs a predict call: processor time of the express lane, from a request's bytes to its answer.
+"""What tracing costs a predict call: processor time of the fast path, from a request's bytes to its answer.
 
     python -m loadtests.tracing [--before FOLDER]
 
@@ -193,7 +193,9 @@ def measured(mode: str, before: Path | None) -> float:
     done = subprocess.run(arguments, cwd=root, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{root} cannot be measured: {(done.stderr.strip().splitlines() or ['no output'])[-1]}")
-    return float(done.stdout)
+    *said, figure = done.stdout.splitlines()
+    print(*said, sep="\n", end="\n" * bool(said), file=sys.stderr, flush=True)  # that spans were lost, say
+    return float(figure)
 
 
 def main() -> None:
