@@ -194,7 +194,8 @@ def measured(mode: str, before: Path | None) -> float:
     if done.returncode:
         raise RuntimeError(f"{root} cannot be measured: {(done.stderr.strip().splitlines() or ['no output'])[-1]}")
     *said, figure = done.stdout.splitlines()
-    print(*said, sep="\n", end="\n" * bool(said), file=sys.stderr, flush=True)  # that spans were lost, say
+    if said:  # that spans were lost, say
+        sys.stderr.write("\n".join([*said, ""]))
     return float(figure)
 
 
